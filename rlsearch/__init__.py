@@ -1,0 +1,1 @@
+"""rlsearch: reinforcement learning for language models that search, in JAX."""

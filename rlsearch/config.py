@@ -1,0 +1,59 @@
+"""From an ``ml_collections`` section to a frozen dataclass, with every key accounted for.
+
+Defaults live in ``configs/`` and nowhere else: the dataclasses that rooms declare have none, so a section must name
+every field and may name no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, TypeVar
+
+from ml_collections import ConfigDict
+
+from rlsearch.errors import InputError, nearest
+
+T = TypeVar("T")
+
+
+def read(section: ConfigDict, cls: type[T], where: str) -> T:
+    """Reads ``section`` as ``cls``.
+
+    Args:
+      section: keys and values; lists become tuples, nested sections become nested dataclasses.
+      cls: a dataclass whose fields name exactly the keys of ``section``.
+      where: the section's path from the root of the config, for messages, such as ``config.loss``.
+
+    Raises:
+      InputError: a key is unknown (the nearest known one is named), missing, or of the wrong type.
+    """
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    for key in section:
+        if key not in names:
+            raise InputError(f"{where}.{key}: unknown key{nearest(key, names)}")
+    missing = [name for name in names if name not in section]
+    if missing:
+        raise InputError(f"{where}: missing {', '.join(missing)}; {cls.__name__} needs every one of: {', '.join(names)}")
+    return cls(**{name: _value(section[name], hints[name], f"{where}.{name}") for name in names})
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    kinds = [option for option in options if option is not type(None)]
+    if dataclasses.is_dataclass(kinds[0]) and isinstance(value, ConfigDict):
+        return read(value, kinds[0], where)
+    if isinstance(value, list | tuple):
+        value = tuple(value)
+    allowed = tuple(typing.get_origin(kind) or kind for kind in kinds)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wrong_bool = isinstance(value, bool) and bool not in allowed
+    if Any not in allowed and (wrong_bool or not isinstance(value, allowed)):
+        wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+        raise InputError(f"{where}: {value!r} is {type(value).__name__}, needs {wanted}")
+    return value

@@ -1,0 +1,1 @@
+"""Corpora, text encoders and retrievers: ``Retriever.search(queries, k=...) -> Hits``."""

@@ -1,0 +1,1 @@
+"""SentencePiece and byte-level BPE behind one protocol, text templates and the tag grammar."""
