@@ -39,14 +39,39 @@ class Status(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One finished turn: what the policy wrote and what was appended after it."""
+class Piece:
+    """A stretch of an observation. Joined, the pieces are the text that the model reads.
+
+    A trusted piece is the program's own (tags, fixed sentences) and goes through ``Tokenizer.encode_control``; any other
+    comes from a corpus or a tool, is already escaped, and goes through ``Tokenizer.encode``.
+    """
 
     text: str
-    kind: str  # "search", "answer" or "invalid"
+    trusted: bool
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One finished turn: what the policy wrote and what was appended after it.
+
+    Attributes:
+      text: what the policy wrote, unchanged.
+      kind: "search", "answer" or "invalid".
+      query: what was searched for; None unless ``kind`` is "search".
+      hit_ids: ids of the passages found, best first.
+      observation: what is appended to the context after the turn; empty where nothing is.
+    """
+
+    text: str
+    kind: str
     query: str | None
     hit_ids: tuple[str, ...]
-    observation: str  # "" where nothing is appended
+    observation: tuple[Piece, ...]
+
+    @property
+    def observation_text(self) -> str:
+        """The observation as the model reads it, before any limit in tokens."""
+        return "".join(piece.text for piece in self.observation)
 
 
 @dataclass(frozen=True)
@@ -58,6 +83,11 @@ class State:
     turns: tuple[Turn, ...]
     query: str | None
     answer: str | None
+
+    @property
+    def searches(self) -> int:
+        """How many searches were answered; one asked for in the last turn, where only an answer counts, was not."""
+        return sum(turn.kind == "search" and bool(turn.observation) for turn in self.turns)
 
 
 class Env(Protocol):
