@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlsearch.errors import InputError
+from rlsearch.tokenization import spm
+from rlsearch.tokenization.tags import TAGS
+from tests.tokenization.names import COMMON, names, sentences
+
+NAMES = names(1200, seed=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> spm.SentencePieceTokenizer:
+    lines = sentences(2000, seed=1, names=NAMES)
+    return spm.train(lines, whole_words=[*NAMES, *COMMON], vocab_size=1700, tags=TAGS)
+
+
+def test_every_name_and_common_word_is_one_piece_after_a_space(tokenizer):
+    split = [word for word in [*NAMES, *COMMON] if len(tokenizer.encode(f" {word}")) != 1]
+    assert not split
+    assert len({tokenizer.encode(f" {word}")[0] for word in NAMES}) == len(NAMES)
+
+
+def test_a_name_stays_one_piece_whatever_stands_around_it(tokenizer):
+    for name in NAMES[:50]:
+        ids = tokenizer.encode_control(f"<search> where was {name}'s mother born? {name}.</search>")
+        assert ids.count(tokenizer.encode(f" {name}")[0]) == 2
+
+
+def test_vocabulary_holds_little_else(tokenizer):
+    needed = 256 + 3 + len(TAGS) + len(NAMES) + len(COMMON)
+    assert needed < tokenizer.vocab_size < needed + 20
+
+
+def test_training_twice_gives_the_same_bytes():
+    lines = sentences(100, seed=1, names=NAMES[:20])
+    models = [spm.train_model(lines, whole_words=NAMES[:20], vocab_size=500, tags=TAGS) for _ in range(2)]
+    assert models[0] == models[1]
+
+
+def test_words_that_the_text_lacks_are_whole_too():
+    tokenizer = spm.train(["one line of text"], whole_words=["Karlon", "Kar", "Karl"], vocab_size=400, tags=TAGS)
+    assert [len(tokenizer.encode(f" {word}")) for word in ("Karlon", "Kar", "Karl")] == [1, 1, 1]
+
+
+def test_special_ids_are_three_and_tags_one_each(tokenizer):
+    ids = tokenizer.encode_control("<pad><unk></s>" + "".join(TAGS))
+    assert len(set(ids)) == len(ids) == 3 + len(TAGS)
+    assert ids[:3] == [tokenizer.pad_id, tokenizer.unk_id, tokenizer.eos_ids[0]]
+    assert tokenizer.decode(ids) == "<pad><unk></s>" + "".join(TAGS)
+
+
+text = st.lists(st.one_of(st.text(), st.sampled_from([*TAGS, "</s>", "<pad>", "<unk>", "<0x0A>", "<", " "]))).map(
+    "".join
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text.filter(lambda t: "\u2581" not in t))
+def test_plain_text_round_trips_without_control_ids(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert not set(ids) & set(tokenizer.encode_control("<pad><unk></s>" + "".join(TAGS)))
+    assert tokenizer.decode(tokenizer.encode_control(text)) == text
+    assert b"".join(tokenizer.token_bytes()[i] for i in ids) == text.encode()
+
+
+def test_save_then_load_is_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    again = spm.load(tmp_path)
+    line = "<search> where is \u2603 Karlon\n\tborn?</search>"
+    assert again.encode_control(line) == tokenizer.encode_control(line)
+    assert again.vocab_size == tokenizer.vocab_size
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(InputError, match="no text"):
+        spm.train(["", "  "], whole_words=[], vocab_size=400, tags=TAGS)
+    with pytest.raises(InputError, match="'two words'"):
+        spm.train(["text"], whole_words=["two words"], vocab_size=400, tags=TAGS)
+    with pytest.raises(InputError, match="vocab_size=300"):
+        spm.train(["text"], whole_words=NAMES, vocab_size=300, tags=TAGS)
+    with pytest.raises(InputError, match="vocab_size=100"):
+        spm.train(["text"], whole_words=[], vocab_size=100, tags=TAGS)
+    with pytest.raises(InputError, match=r"tokenizer\.model: no such file"):
+        spm.load(tmp_path / "tokenizer.model")
+    (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0bnot a model")
+    with pytest.raises(InputError, match="not a SentencePiece model"):
+        spm.load(tmp_path)
