@@ -1,4 +1,4 @@
-"""Environments are values: ``act`` takes a state and returns a new one, so a rollout is forked by keeping a reference."""
+"""Environments are values: ``act`` returns a new state and changes none, so a fork is a reference kept."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Status(enum.Enum):
 class Piece:
     """A stretch of an observation. Joined, the pieces are the text that the model reads.
 
-    A trusted piece is the program's own (tags, fixed sentences) and goes through ``Tokenizer.encode_control``; any other
-    comes from a corpus or a tool, is already escaped, and goes through ``Tokenizer.encode``.
+    A trusted piece is the program's own (tags, fixed sentences) and goes through ``Tokenizer.encode_control``; any
+    other comes from a corpus or a tool, is already escaped, and goes through ``Tokenizer.encode``.
     """
 
     text: str
