@@ -8,9 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from rlsearch.errors import InputError
+from rlsearch.tokenization.hub_files import write_tokenizer_files
+from rlsearch.tokenization.spm_json import tokenizer_json
 from rlsearch.tokenization.spm_training import SPACE, train_model
 
 MODEL_FILE = "tokenizer.model"
@@ -29,7 +32,8 @@ class SentencePieceTokenizer:
     def __init__(self, model: bytes):
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._pieces = sentencepiece_model_pb2.ModelProto.FromString(model).pieces
+        self._proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        self._pieces = self._proto.pieces
         self.vocab_size: int = len(self._pieces)
         self.pad_id: int = self._processor.pad_id()
         self.unk_id: int = self._processor.unk_id()
@@ -68,10 +72,26 @@ class SentencePieceTokenizer:
             for p in self._pieces
         ]
 
+    def check(self, where: str) -> None:
+        """Refuses a model that would change text or that lacks ids of its own for padding, unknown and end."""
+        normalizer, ids = self._proto.normalizer_spec, (self.pad_id, self.unk_id, *self.eos_ids)
+        if normalizer.add_dummy_prefix or normalizer.remove_extra_whitespaces or normalizer.name != "identity":
+            raise InputError(
+                f"{where}: normalises text (name={normalizer.name!r}, add_dummy_prefix={normalizer.add_dummy_prefix}, "
+                f"remove_extra_whitespaces={normalizer.remove_extra_whitespaces}); needs 'identity', False, False"
+            )
+        if min(ids) < 0 or len(set(ids)) < len(ids):
+            raise InputError(f"{where}: padding, unknown and end of text need ids of their own, got {ids}")
+        if not any(piece.type == _Piece.BYTE for piece in self._pieces):
+            raise InputError(f"{where}: trained without byte_fallback, so characters could be lost; train it with")
+
     def save(self, directory: Path) -> None:
         """Writes ``tokenizer.model`` and the files that Hugging Face ``AutoTokenizer`` loads."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        name = self._processor.id_to_piece
+        specials = {"eos_token": name(self.eos_ids[0]), "pad_token": name(self.pad_id), "unk_token": name(self.unk_id)}
+        write_tokenizer_files(
+            directory, tokenizer_json=tokenizer_json(self._proto), specials=specials, chat_template=None
+        )
         (directory / MODEL_FILE).write_bytes(self._model)
 
 
@@ -93,6 +113,8 @@ def load(path: Path) -> SentencePieceTokenizer:
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a directory that holds {MODEL_FILE}")
     try:
-        return SentencePieceTokenizer(path.read_bytes())
-    except RuntimeError as error:
+        tokenizer = SentencePieceTokenizer(path.read_bytes())
+    except (RuntimeError, DecodeError) as error:
         raise InputError(f"{path}: not a SentencePiece model ({error}); is the file cut short?") from error
+    tokenizer.check(str(path))
+    return tokenizer

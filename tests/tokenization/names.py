@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
-COMMON = (
+_COMMON_TEXT = (
     "the of in a is was born city country company where who what which lives works founded by person capital located "
     "mother father friend teacher studied under at for near river north south question answer think need find search "
     "know now so then first next look up information result says that this has been with from employer birthplace "
     "home town leads head chief director she he it they its his her and on to an as"
-).split()
+)
+COMMON = _COMMON_TEXT.split()
 
 
 def names(count: int, *, seed: int) -> list[str]:

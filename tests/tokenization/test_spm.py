@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,13 @@ NAMES = names(1200, seed=0)
 def tokenizer() -> spm.SentencePieceTokenizer:
     lines = sentences(2000, seed=1, names=NAMES)
     return spm.train(lines, whole_words=[*NAMES, *COMMON], vocab_size=1700, tags=TAGS)
+
+
+@pytest.fixture(scope="module")
+def fast(tokenizer, tmp_path_factory) -> tokenizers.Tokenizer:
+    directory = tmp_path_factory.mktemp("saved")
+    tokenizer.save(directory)
+    return tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
 
 
 def test_every_name_and_common_word_is_one_piece_after_a_space(tokenizer):
@@ -90,3 +98,18 @@ def test_bad_input_is_named(tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0bnot a model")
     with pytest.raises(InputError, match="not a SentencePiece model"):
         spm.load(tmp_path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text)
+def test_tokenizer_json_gives_the_same_ids_and_text(fast, tokenizer, text):
+    ids = tokenizer.encode_control(text)
+    assert fast.encode(text, add_special_tokens=False).ids == ids
+    assert fast.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids)
+
+
+def test_tokenizer_json_agrees_on_long_text(fast, tokenizer):
+    for line in sentences(200, seed=3, names=NAMES):
+        assert fast.encode(line, add_special_tokens=False).ids == tokenizer.encode_control(line)
+    mixed = "".join(f"{a}{b.lower()} {b}{a.lower()}," for a, b in zip(NAMES[:300], NAMES[300:600], strict=True))
+    assert fast.encode(mixed, add_special_tokens=False).ids == tokenizer.encode_control(mixed)
