@@ -38,12 +38,12 @@ def load_questions(path: str | Path, *, source: str, corpus: str, split: str | N
     splits: Counter[str | None] = Counter()
     questions = []
     for number, row in _rows(path):
-        where = f"{path}, line {number}"
+        where = f"{path}:{number}"
         question = _question(row, where, source=source, corpus=corpus)
         if question.id in lines_by_id:
             raise InputError(
-                f"{path}, lines {lines_by_id[question.id]} and {number}: field 'id': both are {row['id']!r}; "
-                "remove one or give it an id of its own"
+                f"{where}: field 'id': {row['id']!r} is also on line {lines_by_id[question.id]}; "
+                "remove one of the two or give it an id of its own"
             )
         lines_by_id[question.id] = number
         found = _text(row, "split", where) if split is not None or "split" in row else None
@@ -68,9 +68,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line.decode("utf-8"))
         except ValueError as error:  # covers bad JSON and bad UTF-8
-            raise InputError(f"{path}, line {number}: not JSON in UTF-8 ({error}); write one object a line") from error
+            raise InputError(f"{path}:{number}: not JSON in UTF-8 ({error}); write one object a line") from error
         if not isinstance(row, dict):
-            raise InputError(f"{path}, line {number}: {_shown(row)} where an object with an id and a question belongs")
+            raise InputError(f"{path}:{number}: {_shown(row)} where an object with an id and a question belongs")
         yield number, row
 
 
