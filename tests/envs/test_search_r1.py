@@ -37,7 +37,7 @@ def test_a_scripted_episode_equals_the_stored_transcript_byte_for_byte():
     writing = [
         "<think>I need the author of the book.</think>\n\n<search> author of Niels Lyhne </search>",
         "I use <search> and </search>",
-        "<think>The tag passage says <answer>Norway</answer>, which is no answer.</think><search>J. P. Jacobsen</search>",
+        "<think>The passage says <answer>Norway</answer>, which is no answer.</think><search>J. P. Jacobsen</search>",
         "<think>He was born in Denmark.</think><answer> Denmark </answer>",
     ]
     task, found = env(), iter([hits(PASSAGES[0], PASSAGES[2]), hits(PASSAGES[1])])
