@@ -99,6 +99,8 @@ def test_a_character_is_not_cut_in_two():
     encoded = observations.encode(pieces, tokenizer=TOKENIZER, limit=9)
     assert TOKENIZER.decode(encoded.ids) == "漢 ..."
     assert encoded.cut == 9
+    followed = observations.encode((*pieces, Piece("b", False)), tokenizer=TOKENIZER, limit=9)
+    assert followed == observations.Encoded(encoded.ids, cut=10)  # the room left over is not given to later text
 
 
 def test_a_limit_below_the_tags_is_refused():

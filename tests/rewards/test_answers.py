@@ -32,6 +32,7 @@ filled = words.filter(lambda text: bool(text.strip()))
         ("\uff21\uff0c", "\uff41\uff0c"),
         ("Röntgen", "röntgen"),
         ("the-end", "theend"),
+        ("rock\u2013the\u2013boat", "rock\u2013 \u2013boat"),
     ],
 )
 def test_normalisation(text, normal):
