@@ -77,7 +77,7 @@ def encode(pieces: Sequence[Piece], *, tokenizer: Tokenizer, limit: int) -> Enco
         )
     total = sum(len(ids) for ids, piece in zip(parts, pieces, strict=True) if not piece.trusted)
     if total <= room:
-        return Encoded(sum(parts, []), 0)
+        return Encoded([token for ids in parts for token in ids], 0)
     return _cut(parts, pieces, tokenizer=tokenizer, room=room)
 
 

@@ -114,14 +114,14 @@ def test_a_fault_names_file_line_and_field(tmp_path, rows, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="absent.jsonl: no such file; set the path"):
+    with pytest.raises(InputError, match=r"absent\.jsonl: no such file; set the path"):
         load(tmp_path / "absent.jsonl")
 
 
 def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path):
     path = tmp_path / "latin.jsonl"
     path.write_bytes(json.dumps(ROW).encode() + b'\n{"id": "\xe9"}\n')
-    with pytest.raises(InputError, match="latin.jsonl:2: not JSON in UTF-8"):
+    with pytest.raises(InputError, match=r"latin\.jsonl:2: not JSON in UTF-8"):
         load(path)
 
 
@@ -131,5 +131,5 @@ def test_an_unknown_split_is_answered_with_those_there_are(tmp_path):
         InputError, match=r"no row is 'test'; the file has 'dev' \(1 questions\), 'train' \(2 questions\)"
     ):
         load(path, split="test")
-    with pytest.raises(InputError, match="questions.jsonl:1: field 'split': missing"):
+    with pytest.raises(InputError, match=r"questions\.jsonl:1: field 'split': missing"):
         load(write(tmp_path, without("split")), split="dev")
