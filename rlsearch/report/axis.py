@@ -76,8 +76,14 @@ def short(value: float) -> str:
     return text.replace("-", "\u2212")
 
 
-def smooth(values: Sequence[float | None]) -> list[float | None]:
-    """Centred triangular mean over about a twenty-fifth of the series on either side; gaps stay gaps."""
+def smooth(values: Sequence[float | None], *, log: bool) -> list[float | None]:
+    """Centred triangular mean over about a twenty-fifth of the series on either side; gaps stay gaps.
+
+    With ``log`` (all values above zero) the mean is geometric, so that one spike does not lift a chart of logarithms.
+    """
+    if log:
+        means = smooth([None if v is None else math.log(v) for v in values], log=False)
+        return [None if v is None else math.exp(v) for v in means]
     radius = len(values) // 25
     out: list[float | None] = []
     for i, value in enumerate(values):

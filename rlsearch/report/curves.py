@@ -106,14 +106,15 @@ def _chart(panel: Panel, stage: str, lines: Sequence[dict], evaluations: Sequenc
     x = _steps_axis([step for one in series for step in one.steps], right)
     drawn = [_line(one, i, x, y) for i, one in enumerate(series)]
     ends = _end_labels(series, x, y) if labelled else ""
-    last = " \u00b7 ".join(f"{one.label} {short(_last(one))}" for one in series)
-    last = last if labelled else short(_last(series[0]))
+    last = " \u00b7 ".join(f"{one.label} {short(_last(one, y))}" for one in series)
+    last = last if labelled else short(_last(series[0], y))
     records.append(_record(stage, series, x, y, last))
-    unit = f"<small>{escape(panel.unit)}{', log scale' if y.log else ''}</small>" if panel.unit or y.log else ""
+    unit = ", ".join(word for word in (panel.unit, "log scale" if y.log else "") if word)
     name = escape(f"{panel.title}, {STAGES.get(stage, stage)}: last {last}. Arrow keys read values.")
     return (
-        f'<figure class=chart><figcaption><b>{escape(panel.title[:1].upper() + panel.title[1:])}</b> {unit}'
-        f'<output aria-live=polite>last {escape(last)}</output></figcaption>'
+        f'<figure class="chart{" many" if len(series) > 2 else ""}"><figcaption>'
+        f"<b>{escape(panel.title[:1].upper() + panel.title[1:])}</b> <small>{escape(unit)}</small>"
+        f'<output aria-live=off>last {escape(last)}</output></figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" tabindex=0 role=img aria-label="{name}" data-chart={len(records) - 1}>'
         f'{_grid(x, y, right)}{"".join(drawn)}{ends}<g class=cursor></g></svg></figure>'
     )
@@ -155,7 +156,7 @@ def _line(one: Series, colour: int, x: Axis, y: Axis) -> str:
         dots = "".join(f'<circle cx={a:.1f} cy={b:.1f} r=3.2 />' for a, b in known)
         return f'<g class="dots c{colour % 5}"><path d="{line}"/>{dots}</g>'
     raw = f'<path class=raw d="{_path(one.steps, one.values, x, y)}"/>' if len(one.values) >= 25 else ""
-    return f'<g class="line c{colour % 5}">{raw}<path d="{_path(one.steps, smooth(one.values), x, y)}"/></g>'
+    return f'<g class="line c{colour % 5}">{raw}<path d="{_path(one.steps, smooth(one.values, log=y.log), x, y)}"/></g>'
 
 
 def _path(steps: Sequence[int], values: Sequence[float | None], x: Axis, y: Axis) -> str:
@@ -170,7 +171,7 @@ def _path(steps: Sequence[int], values: Sequence[float | None], x: Axis, y: Axis
 
 def _end_labels(series: Sequence[Series], x: Axis, y: Axis) -> str:
     """Names at the ends of lines, pushed apart so that none covers another."""
-    wanted = sorted((y(_last(one)), i, one.label) for i, one in enumerate(series))
+    wanted = sorted((y(_last(one, y)), i, one.label) for i, one in enumerate(series))
     places: list[float] = []
     for at, _, _ in wanted:
         places.append(max(at, places[-1] + 14 if places else TOP))
@@ -182,8 +183,8 @@ def _end_labels(series: Sequence[Series], x: Axis, y: Axis) -> str:
     )
 
 
-def _last(one: Series) -> float:
-    values = one.values if one.dots else smooth(one.values)
+def _last(one: Series, y: Axis) -> float:
+    values = one.values if one.dots else smooth(one.values, log=y.log)
     return next(v for v in reversed(values) if v is not None)
 
 

@@ -51,7 +51,8 @@ COVER = """<!doctype html>
 """
 
 CURVES_NOTE = (
-    "<p class=note>Thin: every step. Bold: centred mean over about a twenty-fifth of the steps on either side. "
+    "<p class=note>Thin: every step. Bold: centred mean over about a twenty-fifth of the steps on either side, "
+    "geometric on log scales. "
     "Point at a chart, or focus it and use the arrow keys, to read the same step in all charts of its stage.</p>"
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 from rlsearch.report.axis import short
 from rlsearch.report.read import Run
 
+STAGE_NAMES = {"warmup": "warm-up", "rl": "RL"}
 NOT_YET = "<p class=empty>Not yet.</p>"
 
 
@@ -36,8 +37,7 @@ def facts(run: Run) -> str:
         rows.append(("Model", f"{model['family']}, {model['n_layers']} layers of width {model['d_model']}"))
     if "parameters" in summary:
         rows.append(("Parameters", f"{summary['parameters'] / 1e6:.3g} M"))
-    steps = {"warmup": "warm-up", "rl": "RL"}
-    done = [f"{lines[-1]['step']:,} {steps.get(stage, stage)}" for stage, lines in run.metrics.items()]
+    done = [f"{lines[-1]['step']:,} {STAGE_NAMES.get(stage, stage)}" for stage, lines in run.metrics.items()]
     if done:
         rows.append(("Steps", ", ".join(done)))
     if "seconds" in summary:
@@ -50,7 +50,7 @@ def facts(run: Run) -> str:
 
 
 def _time(seconds: dict[str, float]) -> str:
-    parts = [f"{name} {duration(value)}" for name, value in seconds.items() if name != "total"]
+    parts = [f"{STAGE_NAMES.get(name, name)} {duration(value)}" for name, value in seconds.items() if name != "total"]
     total = seconds.get("total", sum(seconds.values()))
     return f"{duration(total)} ({', '.join(parts)})" if parts else duration(total)
 
@@ -95,11 +95,12 @@ def table(run: Run) -> str:
     waiting = "" if after else "<p class=note>The evaluation after training: not yet.</p>"
     return (
         "<div class=scroll><table class=result><thead>"
-        "<tr><td></td><th scope=colgroup colspan=4>Exact match</th><th scope=colgroup colspan=2>Searches</th>"
-        "<th class=wide rowspan=2>Questions</th></tr>"
-        f'<tr><th scope=col>Questions of</th>{head}<th scope=col>change</th><th class=wide>{_scale()}</th>{head}</tr>'
+        "<tr><td></td><th scope=colgroup colspan=3>Exact match</th><td class=wide></td>"
+        "<th scope=colgroup colspan=2>Searches</th><td class=wide></td></tr>"
+        f"<tr><th scope=col>Questions</th>{head}<th scope=col>change</th><td class=wide>{_scale()}</td>{head}"
+        "<th scope=col class=wide>count</th></tr>"
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>{waiting}"
-        "<p class=note>Lines are 95% Wilson intervals over questions. Hollow: before. Filled: after.</p>"
+        "<p class='note wide'>Lines are 95% Wilson intervals over questions. Hollow: before. Filled: after.</p>"
     )
 
 
@@ -113,7 +114,8 @@ def _row(name: str, before: dict | None, after: dict | None) -> str:
 
     change = "<td class=empty>\u2013</td>"
     if before and after:
-        change = f"<td class=change>{after['exact_match'] - before['exact_match']:+.2f}</td>".replace("-", "\u2212")
+        gain = f"{after['exact_match'] - before['exact_match']:+.2f}".replace("-", "\u2212")
+        change = f"<td>{'0.00' if gain[1:] == '0.00' else gain}</td>"
     count = (after or before or {}).get("questions", 0)
     return (
         f"<tr><th scope=row>{name}</th>{cell(before, 'exact_match')}{cell(after, 'exact_match')}{change}"

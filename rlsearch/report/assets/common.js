@@ -32,5 +32,6 @@ function short(value) {
 }
 
 function signed(value) {
-  return (value < 0 ? "\u2212" : "+") + Math.abs(value).toFixed(2);
+  const size = Math.abs(value).toFixed(2);
+  return (size === "0.00" ? "" : value < 0 ? "\u2212" : "+") + size;
 }

@@ -38,7 +38,7 @@
         if (i < 0) return;
         const value = series.values[i], at = series.steps[i];
         marks.push(makeSvg("circle", { class: `c${c % 5}`, r: 4, cx: place(record.x, at, false), cy: place(record.y, value, record.log) }));
-        const when = at === step ? "" : ` (step ${at})`;
+        const when = at === step ? "" : ` at ${at}`;
         words.push((record.series.length > 1 ? series.label + " " : "") + short(value) + when);
       });
       cursor.replaceChildren(...marks);
@@ -46,7 +46,7 @@
     }
   }
 
-  for (const { svg, record } of charts) {
+  for (const { svg, record, output } of charts) {
     const steps = record.series[0].steps;
     let index = steps.length - 1;
     const show = (i) => { index = Math.max(0, Math.min(steps.length - 1, i)); read(record.stage, steps[index]); };
@@ -60,7 +60,9 @@
       show(best);
     });
     svg.addEventListener("pointerleave", () => clear(record.stage));
-    svg.addEventListener("blur", () => clear(record.stage));
+    // Only the focused chart speaks: all of a stage change together.
+    svg.addEventListener("focus", () => output.setAttribute("aria-live", "polite"));
+    svg.addEventListener("blur", () => { output.setAttribute("aria-live", "off"); clear(record.stage); });
     svg.addEventListener("keydown", (event) => {
       const stride = event.shiftKey ? 10 : 1;
       const moves = { ArrowLeft: index - stride, ArrowRight: index + stride, Home: 0, End: steps.length - 1 };

@@ -2,8 +2,8 @@
 (() => {
   const data = JSON.parse(byId("tree-data").textContent);
   if (!byId("viewer") || !data.steps.length) return;
-  const WIDTHS = { prompt: 74, think: 96, search: 138, information: 104, answer: 100, other: 96 };
-  const GAP = 18, ROW = 42, HEAD = 22;
+  const WIDTHS = { prompt: 92, think: 88, search: 134, information: 90, answer: 100, other: 90 };
+  const GAP = 15, ROW = 42, HEAD = 24;
   const NAMES = { prompt: "prompt", think: "thought", search: "search", information: "results", answer: "answer", other: "other" };
   const now = { step: data.steps.length - 1, tree: 0, node: 0 };
 
@@ -53,15 +53,18 @@
 
   const snippet = (node) => node.tokens.map((t) => t.text).join("").replace(/<\/?\w+>/g, " ").replace(/\s+/g, " ").trim().slice(0, 80);
 
-  /** Column by depth, row by leaf; a parent stands midway between its first and last child. */
-  function layout(nodes) {
+  /** Column by depth, row by leaf; a parent stands midway between its first and last child; boxes fit `room` if they can. */
+  function layout(nodes, room) {
     const depth = nodes.map(() => 0), y = nodes.map(() => 0), widths = [];
     nodes.forEach((node, i) => {
       depth[i] = node.parent < 0 ? 0 : depth[node.parent] + 1;
       widths[depth[i]] = Math.max(widths[depth[i]] || 0, WIDTHS[node.kind]);
     });
-    const x = [1];
-    widths.forEach((width, d) => { x[d + 1] = x[d] + width + GAP; });
+    const natural = widths.reduce((a, b) => a + b, 0);
+    const fit = (room - 12 - GAP * widths.length) / natural;
+    const stretch = fit < 0.72 ? 1 : Math.min(1.5, fit);
+    const x = [1], wide = nodes.map((node) => Math.floor(WIDTHS[node.kind] * stretch));
+    widths.forEach((width, d) => { x[d + 1] = x[d] + Math.floor(width * stretch) + GAP; });
     let row = 0;
     const visit = (i) => {
       const inner = nodes[i].children.map(visit);
@@ -69,7 +72,7 @@
       return y[i];
     };
     nodes.forEach((node, i) => { if (node.parent < 0) visit(i); });
-    return { depth, x, y, width: x[widths.length], height: HEAD + ROW * row, rows: row };
+    return { depth, x, y, wide, width: Math.max(room - 8, x[widths.length]), height: HEAD + ROW * row, rows: row };
   }
 
   let nodes = [], boxes = [], edges = [];
@@ -77,28 +80,26 @@
   function drawTree() {
     const packed = data.steps[now.step].trees[now.tree];
     nodes = grow(packed);
-    const place = layout(nodes);
-    const total = place.width + 150;
-    const svg = makeSvg("svg", { width: total, height: place.height, "aria-hidden": "true" });
+    const outcomes = make("div", { className: "outcomes" }, make("div", { className: "outcome" }, make("b", {}, "reward"), make("i", {}, "searches")));
+    const scroller = make("div", { className: "scroller" });
+    byId("tree").replaceChildren(scroller, outcomes);
+    const place = layout(nodes, scroller.clientWidth);
+    const svg = makeSvg("svg", { width: place.width, height: place.height, "aria-hidden": "true" });
     const canvas = make("div", { className: "canvas", role: "tree", "aria-label": "Rollout tree" }, svg);
-    canvas.style.width = total + "px";
-    canvas.style.height = place.height + "px";
-    const columns = make("div", { className: "outcome columns" }, make("b", {}, "reward"), make("i", {}, "searches"));
-    columns.style.left = place.width + "px";
-    columns.style.lineHeight = "16px";
-    canvas.append(columns);
+    canvas.style.width = place.width + "px";
+    canvas.style.height = outcomes.style.height = place.height + "px";
+    scroller.append(canvas);
     edges = nodes.map((node, i) => {
-      const right = place.x[place.depth[i]] + WIDTHS[node.kind], middle = place.y[i] + 17;
+      const right = place.x[place.depth[i]] + place.wide[i], middle = place.y[i] + 17;
       if (!node.children.length) {
-        svg.append(makeSvg("path", { class: "lead-line", d: `M${right + 6} ${middle}H${place.width + 4}` }));
+        svg.append(makeSvg("path", { class: "lead-line", d: `M${right + 6} ${middle}H${place.width}` }));
         const reward = make("b", {}, node.reward === null ? "\u2013" : node.reward.toFixed(2));
         const outcome = make("div", { className: "outcome", onclick: () => choose(i) }, reward, make("i", {}, String(node.searches)));
-        outcome.style.left = place.width + "px";
         outcome.style.top = place.y[i] + "px";
-        canvas.append(outcome);
+        outcomes.append(outcome);
       }
       if (node.parent < 0) return null;
-      const from = place.x[place.depth[node.parent]] + WIDTHS[nodes[node.parent].kind], start = place.y[node.parent] + 17;
+      const from = place.x[place.depth[node.parent]] + place.wide[node.parent], start = place.y[node.parent] + 17;
       const to = place.x[place.depth[i]], bend = to - GAP / 2;
       const edge = makeSvg("path", { class: "edge", d: `M${from} ${start}H${bend - 7}C${bend} ${start} ${bend} ${middle} ${bend + 7} ${middle}H${to}` });
       svg.append(edge);
@@ -112,13 +113,12 @@
       }, make("b", {}, NAMES[node.kind]), make("span", {}, snippet(node)));
       box.style.left = place.x[place.depth[i]] + "px";
       box.style.top = place.y[i] + "px";
-      box.style.width = WIDTHS[node.kind] + "px";
+      box.style.width = place.wide[i] + "px";
       if (!node.observed && node.mean) box.style.backgroundImage = `linear-gradient(${tint(node.mean)}, ${tint(node.mean)})`;
       return box;
     });
     canvas.append(...boxes);
     canvas.addEventListener("keydown", walk(place));
-    byId("tree").replaceChildren(canvas);
     byId("asked").textContent = packed.q;
     const solved = rewards(packed);
     byId("golden").textContent = `Golden answers: ${packed.g.join(" | ") || "none"}` +
@@ -199,7 +199,7 @@
   function showTip(span) {
     const { text, sampled, logp, advantage } = span.token;
     const lines = [sampled ? "sampled by the policy" : "not sampled"];
-    if (logp !== null) lines.push(`log-probability ${signed(logp).replace("+0.00", "0.00")}  (p = ${Math.exp(logp).toFixed(2)})`);
+    if (logp !== null) lines.push(`log-probability ${signed(logp)} (p = ${Math.exp(logp).toFixed(2)})`);
     if (advantage !== null) lines.push(`advantage ${signed(advantage)}`);
     tip.replaceChildren(make("code", {}, JSON.stringify(text)), "\n" + lines.join("\n"));
     tip.hidden = false;
@@ -261,6 +261,13 @@
     chooseTree(same >= 0 ? same : spread.indexOf(Math.max(...spread)));
   }
 
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    drawTree();
+    choose(now.node);
+  });
   byId("viewer").hidden = false;
   byId("step").replaceChildren(...data.steps.map((step, i) => make("option", { value: i }, String(step.step))));
   byId("step").value = now.step;
