@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-
-# transformers (5.x) loads every tokenizer of a qwen2 model as byte-level BPE, whatever class tokenizer_config.json names,
+# transformers (5.x) loads every tokenizer of a qwen2 model as byte-level BPE, whatever class its configuration names,
 # and gets other ids from a unigram tokenizer.json without a word. It makes an exception for a directory that names a
 # class of its own. With or without trust_remote_code it then reads tokenizer.json as it stands.
 OWN_CLASS_FILE = "tokenization_rlsearch.py"
-OWN_CLASS = '''"""This directory's tokenizer is its tokenizer.json as it stands, not the class usual for the model's family."""
+OWN_CLASS = '''"""The tokenizer here is tokenizer.json as it stands, not the class usual for the model's family."""
 
 from transformers import PreTrainedTokenizerFast
 

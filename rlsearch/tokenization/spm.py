@@ -96,9 +96,7 @@ class SentencePieceTokenizer:
         name = self._processor.id_to_piece
         specials = {"eos_token": name(self.eos_ids[0]), "pad_token": name(self.pad_id), "unk_token": name(self.unk_id)}
         config = {**plain_config(), "auto_map": OWN_CLASS_MAP}
-        write_tokenizer_files(
-            directory, tokenizer_json=tokenizer_json(self._proto), config=config, specials=specials
-        )
+        write_tokenizer_files(directory, tokenizer_json=tokenizer_json(self._proto), config=config, specials=specials)
         (directory / OWN_CLASS_FILE).write_text(OWN_CLASS, encoding="utf-8")
         (directory / MODEL_FILE).write_bytes(self._model)
 
