@@ -12,7 +12,7 @@ from rlsearch.report.read import Run
 from rlsearch.report.trees import finite
 
 STAGES = {"warmup": "Warm-up", "rl": "Reinforcement learning"}
-WIDTH, HEIGHT, LEFT, RIGHT, LABELS, TOP, BOTTOM = 400, 172, 44, 14, 88, 10, 24  # in units of the SVG's viewBox
+WIDTH, HEIGHT, LEFT, RIGHT, LABELS, TOP, BOTTOM = 400, 172, 44, 14, 96, 10, 24  # in units of the SVG's viewBox
 MOST_POINTS = 600  # longer series are averaged over equal blocks, more than a chart of 400 units can show
 
 
@@ -64,7 +64,7 @@ class Series:
 def render(run: Run) -> tuple[str, list[dict[str, Any]]]:
     """HTML of every stage's charts, and one record a chart for the hover read-out (see ``assets/curves.js``)."""
     html, records = [], []
-    for stage in sorted(run.metrics, key=lambda s: (list(STAGES).index(s) if s in STAGES else len(STAGES))):
+    for stage in sorted(run.metrics, key=lambda s: list(STAGES).index(s) if s in STAGES else len(STAGES)):
         lines = run.metrics[stage]
         evaluations = [line for line in run.evaluations if line["stage"] == stage]
         panels, more = _panels(lines)
@@ -114,9 +114,9 @@ def _chart(panel: Panel, stage: str, lines: Sequence[dict], evaluations: Sequenc
     return (
         f'<figure class="chart{" many" if len(series) > 2 else ""}"><figcaption>'
         f"<b>{escape(panel.title[:1].upper() + panel.title[1:])}</b> <small>{escape(unit)}</small>"
-        f'<output aria-live=off>last {escape(last)}</output></figcaption>'
+        f"<output aria-live=off>last {escape(last)}</output></figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" tabindex=0 role=img aria-label="{name}" data-chart={len(records) - 1}>'
-        f'{_grid(x, y, right)}{"".join(drawn)}{ends}<g class=cursor></g></svg></figure>'
+        f"{_grid(x, y, right)}{''.join(drawn)}{ends}<g class=cursor></g></svg></figure>"
     )
 
 
@@ -141,11 +141,11 @@ def _grid(x: Axis, y: Axis, right: float) -> str:
     for tick in y.ticks(4):
         at = y(tick)
         parts.append(f'<path class=grid d="M{LEFT} {at:.1f}H{right}"/>')
-        parts.append(f'<text class=tick x={LEFT - 6} y={at + 4:.1f} text-anchor=end>{short(tick)}</text>')
+        parts.append(f"<text class=tick x={LEFT - 6} y={at + 4:.1f} text-anchor=end>{short(tick)}</text>")
     for tick in x.ticks(4):
         if tick == int(tick):
             anchor = "start" if x(tick) < LEFT + 10 else "middle"
-            parts.append(f'<text class=tick x={x(tick):.1f} y={HEIGHT - 6} text-anchor={anchor}>{short(tick)}</text>')
+            parts.append(f"<text class=tick x={x(tick):.1f} y={HEIGHT - 6} text-anchor={anchor}>{short(tick)}</text>")
     return "".join(parts)
 
 
@@ -153,7 +153,7 @@ def _line(one: Series, colour: int, x: Axis, y: Axis) -> str:
     if one.dots:
         known = [(x(s), y(v)) for s, v in zip(one.steps, one.values, strict=True) if v is not None]
         line = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in known)
-        dots = "".join(f'<circle cx={a:.1f} cy={b:.1f} r=3.2 />' for a, b in known)
+        dots = "".join(f"<circle cx={a:.1f} cy={b:.1f} r=3.2 />" for a, b in known)
         return f'<g class="dots c{colour % 5}"><path d="{line}"/>{dots}</g>'
     raw = f'<path class=raw d="{_path(one.steps, one.values, x, y)}"/>' if len(one.values) >= 25 else ""
     return f'<g class="line c{colour % 5}">{raw}<path d="{_path(one.steps, smooth(one.values, log=y.log), x, y)}"/></g>'

@@ -129,7 +129,7 @@ def _x(share: float) -> float:
 
 
 def _scale() -> str:
-    ticks = "".join(f'<text class=tick x={_x(v)} y=12 text-anchor=middle>{short(v)}</text>' for v in (0, 0.5, 1))
+    ticks = "".join(f"<text class=tick x={_x(v)} y=12 text-anchor=middle>{short(v)}</text>" for v in (0, 0.5, 1))
     return f'<svg viewBox="0 0 240 16" class=dumbbell aria-hidden=true>{ticks}</svg>'
 
 
@@ -141,7 +141,7 @@ def _dumbbell(before: dict | None, after: dict | None) -> str:
         if part:
             low, high = wilson(part["exact_match"], part["questions"])
             parts.append(f'<path class="interval {kind}" d="M{_x(low):.1f} {y}H{_x(high):.1f}"/>')
-            parts.append(f'<circle class={kind} cx={_x(part["exact_match"]):.1f} cy={y} r=5 />')
+            parts.append(f"<circle class={kind} cx={_x(part['exact_match']):.1f} cy={y} r=5 />")
     return f'<svg viewBox="0 0 240 26" class=dumbbell aria-hidden=true>{"".join(parts)}</svg>'
 
 
