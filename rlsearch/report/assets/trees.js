@@ -42,7 +42,7 @@
     const scale = data.steps[now.step].scale;
     if (advantage === null || !advantage || !scale) return "";
     const share = Math.min(1, Math.abs(advantage) / scale);
-    return `rgb(var(--${advantage > 0 ? "plus" : "minus"}) / ${(0.08 + 0.5 * share).toFixed(3)})`;
+    return `rgb(var(--${advantage > 0 ? "plus" : "minus"}) / ${(0.12 + 0.5 * share).toFixed(3)})`;
   }
 
   function pathTo(nodes, index) {
