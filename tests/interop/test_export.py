@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rlsearch.errors import InputError
+from rlsearch.interop.export import export_model
+from rlsearch.interop.load import import_model
+from rlsearch.tokenization import loading
+from tests.interop.small import config, parameters, tokenizer
+from tests.tokenization.small_bpe import CHAT, small_bpe
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_export_then_import_is_bit_equal(tmp_path, family, tied, dtype):
+    cfg = config(family, tied=tied, dtype=dtype)
+    params = parameters(cfg)
+    export_model(tmp_path / "out", params, cfg, tokenizer())
+    read_cfg, read = import_model(tmp_path / "out")
+    assert read_cfg == cfg
+    assert jax.tree.structure(read) == jax.tree.structure(params)
+    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(read), strict=True):
+        assert np.asarray(ours).tobytes() == theirs.tobytes()
+        assert ours.dtype == theirs.dtype
+
+
+def test_files_say_what_transformers_asks_for(tmp_path):
+    cfg = config("qwen2", tied=True, dtype="bfloat16")
+    export_model(tmp_path / "out", parameters(cfg), cfg, tokenizer())
+    content = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert content["torch_dtype"] == content["dtype"] == "bfloat16"
+    assert content["rope_theta"] == content["rope_parameters"]["rope_theta"] == 1000.0
+    assert content["eos_token_id"] == 2 and content["pad_token_id"] == 0
+    raw = (tmp_path / "out" / "model.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    assert header.pop("__metadata__") == {"format": "pt"}
+    assert "lm_head.weight" not in header
+    assert header["model.layers.1.self_attn.k_proj.weight"]["shape"] == [24, 48]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_several_ends_of_text_and_the_chat_template_are_kept(tmp_path):
+    cfg = dataclasses.replace(config("llama", tied=True, dtype="float32"), vocab_size=small_bpe().vocab_size)
+    export_model(tmp_path / "out", parameters(cfg), cfg, small_bpe())
+    again = loading.load(tmp_path / "out")
+    assert again.eos_ids == small_bpe().eos_ids and len(again.eos_ids) == 2
+    assert again.chat_template == CHAT
+
+
+def test_a_second_export_replaces_the_first_and_nothing_else(tmp_path):
+    cfg = config("qwen2", tied=True, dtype="float32")
+    params = parameters(cfg)
+    export_model(tmp_path / "out", params, cfg, tokenizer())
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, params)
+    export_model(tmp_path / "out", doubled, cfg, tokenizer())
+    written = load_file(tmp_path / "out" / "model.safetensors")["model.norm.weight"]
+    np.testing.assert_array_equal(written, 2 * np.asarray(params["final_norm"]["scale"]))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="no earlier export"):
+        export_model(tmp_path / "notes", params, cfg, tokenizer())
+    assert (tmp_path / "notes" / "thesis.txt").read_text() == "precious"
+
+
+def _with(params, path, leaf):
+    *above, last = path.split(".")
+    params = jax.tree.map(lambda x: x, params)
+    place = params
+    for key in above:
+        place = place[key]
+    if leaf is None:
+        del place[last]
+    else:
+        place[last] = leaf
+    return params
+
+
+@pytest.mark.parametrize(
+    ("path", "leaf", "message"),
+    [
+        ("final_norm.scale", None, "final_norm.scale: missing"),
+        ("final_norm.shift", np.zeros(48, np.float32), "final_norm.shift: family 'qwen2' has no place"),
+        ("final_norm.scale", np.ones(47, np.float32), r"final_norm.scale: is float32 \[47\]"),
+        ("final_norm.scale", np.ones(48, np.float16), "float16"),
+        ("final_norm.scale", np.full(48, np.nan, np.float32), "48 of 48 values are NaN"),
+    ],
+)
+def test_refused_parameters_leave_nothing_behind(tmp_path, path, leaf, message):
+    cfg = config("qwen2", tied=True, dtype="float32")
+    with pytest.raises(InputError, match=message):
+        export_model(tmp_path / "out", _with(parameters(cfg), path, leaf), cfg, tokenizer())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path):
+    cfg = config("llama", tied=True, dtype="float32")
+    with pytest.raises(InputError, match=f"has {cfg.vocab_size} ids but the embedding only 100 rows"):
+        export_model(tmp_path / "out", {}, dataclasses.replace(cfg, vocab_size=100), tokenizer())
