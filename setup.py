@@ -20,6 +20,7 @@ BASE = [
     "numpy>=2",
     "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
+    "protobuf>=7.36",  # sentencepiece's own model files
     "safetensors>=0.8",
     "scann>=1.4.2; sys_platform == 'linux'",  # has wheels for Linux only, and none for Python 3.14
     "sentencepiece>=0.2.3",
