@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 
+from rlsearch.interop.names import shapes, unflatten
 from rlsearch.models import decoder
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.tokenization import spm
@@ -33,10 +34,8 @@ def config(family: str, *, tied: bool, dtype: str) -> DecoderConfig:
 
 @functools.cache
 def parameters(cfg: DecoderConfig) -> decoder.Params:
-    """Normal noise in every leaf, biases and norms included."""
-    leaves, tree = jax.tree.flatten(decoder.init(jax.random.key(0), cfg))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noisy = [
-        leaf + 0.1 * jax.random.normal(key, leaf.shape, jnp.float32) for leaf, key in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(tree, [leaf.astype(cfg.param_dtype) for leaf in noisy])
+    """Normal noise in every leaf, biases and norms included; norms around one."""
+    rng = np.random.default_rng(0)
+    noise = {path: 0.1 * rng.normal(size=leaf.shape) for path, leaf in shapes(cfg).items()}
+    leaves = {path: leaf + path.endswith("scale") for path, leaf in noise.items()}
+    return unflatten({path: jnp.asarray(leaf, cfg.param_dtype) for path, leaf in leaves.items()})
