@@ -80,7 +80,7 @@ def apply(
 
     Every row needs a valid token, and T must not exceed ``max_positions`` (the caller checks).
     """
-    x = params["embed"]["token"][token_id] + params["embed"]["position"][: token_id.shape[1]]
+    x = params["embed"]["token"][token_id] + params["embed"]["position"][None, : token_id.shape[1]]
     x = nn.LayerNorm(cfg.norm_eps).apply({"params": params["embed_norm"]}, x)
     mask = jnp.broadcast_to(valid[:, None, :], (*token_id.shape, token_id.shape[1]))
 

@@ -119,8 +119,6 @@ def _field(row: dict, name: str, place: str) -> str:
     value = row[name]
     if not isinstance(value, str):
         raise InputError(f"{place}: field {name!r} is {json.dumps(value)[:40]}, not a string; write one")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise InputError(f"{place}: field {name!r} holds half of a surrogate pair, which is not text; mend the escape")
     return value
 
 
@@ -145,6 +143,17 @@ def _check(passages: list[Passage] | tuple[Passage, ...], places: list[str], sou
         if passage.id in first:
             raise InputError(f"{place}: field 'id' repeats {passage.id!r} of {first[passage.id]}; ids must be unique")
         first[passage.id] = place
+        for name in ("id", "title", "text"):
+            if not _is_unicode(getattr(passage, name)):
+                raise InputError(f"{place}: field {name!r} holds half of a surrogate pair; write the whole character")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _digest(passages: Iterable[Passage]) -> str:

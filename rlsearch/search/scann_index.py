@@ -50,8 +50,9 @@ class ScannRetriever:
         builder = scann_ops().builder(vectors, 1, "dot_product")
         if len(corpus) <= settings.brute_force_rows:
             return cls(builder.score_brute_force().build(), corpus, encoder, settings)
-        builder.set_n_training_threads(1)  # two builds on several threads differ
-        builder.tree(settings.leaves, settings.leaves_searched, training_sample_size=len(corpus))
+        # Random initial centres differ from build to build, whatever the number of threads; k-means++ repeats itself.
+        builder.set_n_training_threads(1)
+        builder.tree(settings.leaves, settings.leaves_searched, training_sample_size=len(corpus), random_init=False)
         builder.score_ah(settings.block_dimensions, settings.anisotropic_threshold, training_sample_size=len(corpus))
         builder.reorder(settings.reorder)
         with quiet():
