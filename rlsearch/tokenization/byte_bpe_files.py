@@ -24,7 +24,7 @@ _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 def load(directory: Path) -> ByteBPETokenizer:
     """Reads ``tokenizer.json``, ``tokenizer_config.json`` and, where there is one, ``generation_config.json``.
 
-    The ends of text are those of ``generation_config.json`` (one id or several), else the tokenizer's ``eos_token``.
+    The ends of text are the tokenizer's ``eos_token``, then those of ``generation_config.json`` (one id or several).
 
     Raises:
       InputError: a file is missing, is not JSON, or describes anything but byte-level BPE with an end and a padding.
@@ -40,8 +40,8 @@ def load(directory: Path) -> ByteBPETokenizer:
     named = {key: _token_id(config, key, ids, directory) for key in ("eos_token", "pad_token")}
     generation = directory / "generation_config.json"
     ends = _read_json(generation).get("eos_token_id") if generation.is_file() else None
-    ends = named["eos_token"] if ends is None else ends
-    eos_ids = tuple(dict.fromkeys(ends if isinstance(ends, list) else [ends]))
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    eos_ids = tuple(dict.fromkeys([named["eos_token"], *ends]))
     return ByteBPETokenizer(document, pad_id=named["pad_token"], eos_ids=eos_ids, config=config)
 
 

@@ -45,7 +45,8 @@ def _assert_same_logits(params, cfg, model, ids, tolerance):
     with torch.no_grad():
         theirs = model(torch.tensor([ids])).logits[0].float().numpy()
     ours = _logits(params, cfg, ids)
-    assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
+    difference = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    assert difference <= tolerance
     return theirs
 
 
@@ -110,7 +111,7 @@ def smollm2(tmp_path_factory):
 @pytest.fixture(scope="module")
 def original():
     """SmolLM2 as transformers itself reads it from the GGUF file."""
-    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate", reason="transformers needs accelerate for GGUF: make setup-all")
     path = smollm2_path()
     return transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32
@@ -120,7 +121,7 @@ def original():
 def test_smollm2_logits_equal_those_of_transformers(smollm2, original):
     cfg, params, ours, _ = smollm2
     ids = ChatTemplate(instruction=SEARCH_R1_INSTRUCTION).prompt_ids(ours, "What is the capital of France?")
-    theirs = _assert_same_logits(params, cfg, original, ids, 2e-3)
+    theirs = _assert_same_logits(params, cfg, original, ids, 2e-4)
     assert "Paris" not in ours.decode(ids) and theirs.shape[1] == cfg.vocab_size
 
 

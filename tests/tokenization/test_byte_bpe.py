@@ -102,3 +102,11 @@ def test_bad_input_is_named(tmp_path):
         byte_bpe_files.from_gguf(fields, where="model.gguf")
     with pytest.raises(InputError, match="'odd'"):
         byte_bpe_files.from_gguf({**_gguf(), "tokenizer.ggml.pre": "odd"}, where="model.gguf")
+
+
+@pytest.mark.parametrize("ends", [[5, 0], 0, None])
+def test_the_tokenizers_own_end_comes_first(tmp_path, ends):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    rest = ends if isinstance(ends, list) else [0] if ends == 0 else []
+    assert byte_bpe_files.load(tmp_path).eos_ids == (TOKENIZER.eos_ids[0], *rest)
