@@ -22,6 +22,8 @@ REWRITE = "python -m tests.house.golden"
 
 def configs() -> list[str]:
     """Every config as its path below configs/, without the suffix: ``quickstart``, ``methods/tree_grpo``."""
+    if not CONFIGS.is_dir():
+        raise FileNotFoundError(f"{CONFIGS}: no such folder; rlsearch is run and tested from a clone that has it")
     names = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in files(CONFIGS, ".py")]
     return [name for name in names if not any(part.startswith("_") for part in name.split("/"))]
 
