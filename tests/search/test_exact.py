@@ -38,6 +38,13 @@ def test_ranks_by_inner_product_and_ties_by_row():
     assert hits.scores == pytest.approx((0.9, 0.5, 0.5, 0.1))
 
 
+def test_many_equal_scores_rank_by_row():
+    texts = [f"{'ab'[row % 2]}{row}" for row in range(400)]
+    encoder = Table({"q": (1, 0)} | {text: (0.5 if text[0] == "a" else 0.1, 0) for text in texts})
+    (hits,) = ExactRetriever.build(corpus_of(*texts), encoder).search(["q"], k=400)
+    assert [int(passage.id) for passage in hits.passages] == [*range(0, 400, 2), *range(1, 400, 2)]
+
+
 def test_more_hits_than_passages_are_never_invented():
     retriever = ExactRetriever.build(
         corpus_of("a", "b", "c"), Table({"q": (1, 0), "a": (0, 1), "b": (1, 1), "c": (0, 0)})
