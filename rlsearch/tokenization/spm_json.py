@@ -43,17 +43,11 @@ def tokenizer_json(model: sentencepiece_model_pb2.ModelProto) -> str:
         "model": {
             "type": "Unigram",
             "unk_id": next(i for i, piece in enumerate(model.pieces) if piece.type == _Piece.UNKNOWN),
-            "vocab": _scores(model.pieces),
+            "vocab": [(piece.piece, piece.score) for piece in model.pieces],
             "byte_fallback": True,
         },
     }
     return json.dumps(document, ensure_ascii=False)
-
-
-def _scores(pieces: Sequence[_Piece]) -> list[tuple[str, float]]:
-    """Scores of normal pieces; the others get the lowest of them, so that the penalty of an unknown stays the same."""
-    lowest = min(piece.score for piece in pieces if piece.type == _Piece.NORMAL)
-    return [(piece.piece, piece.score if piece.type == _Piece.NORMAL else lowest) for piece in pieces]
 
 
 def _added_tokens(pieces: Sequence[_Piece]) -> list[dict]:

@@ -6,9 +6,10 @@ import json
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from rlsearch.errors import InputError
+from rlsearch.interop import export
 from rlsearch.interop.export import export_model
 from rlsearch.interop.load import import_model
 from rlsearch.tokenization import loading
@@ -103,3 +104,15 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path):
     cfg = config("llama", tied=True, dtype="float32")
     with pytest.raises(InputError, match=f"has {cfg.vocab_size} ids but the embedding only 100 rows"):
         export_model(tmp_path / "out", {}, dataclasses.replace(cfg, vocab_size=100), tokenizer())
+
+
+@pytest.mark.parametrize("change", [lambda array: array + 1, lambda array: array[..., ::-1].copy()])
+def test_what_was_written_wrongly_is_found_and_removed(tmp_path, monkeypatch, change):
+    def damage(tensors, path, metadata):
+        save_file({name: change(array) for name, array in tensors.items()}, path, metadata)
+
+    monkeypatch.setattr(export, "save_file", damage)
+    cfg = config("qwen2", tied=True, dtype="float32")
+    with pytest.raises(RuntimeError, match="reads back differently"):
+        export_model(tmp_path / "out", parameters(cfg), cfg, tokenizer())
+    assert not list(tmp_path.iterdir())

@@ -4,9 +4,10 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 
 from rlsearch.errors import InputError
-from rlsearch.tokenization import spm
+from rlsearch.tokenization import spm, spm_training
 from rlsearch.tokenization.tags import TAGS
 from tests.tokenization.names import COMMON, names, sentences
 
@@ -52,6 +53,24 @@ def test_training_twice_gives_the_same_bytes():
 def test_words_that_the_text_lacks_are_whole_too():
     tokenizer = spm.train(["one line of text"], whole_words=["Karlon", "Kar", "Karl"], vocab_size=400, tags=TAGS)
     assert [len(tokenizer.encode(f" {word}")) for word in ("Karlon", "Kar", "Karl")] == [1, 1, 1]
+
+
+def test_a_whole_word_is_whole_although_its_parts_are_frequent():
+    lines = ["Kar " * 20 + " ".join(letter + "lon" for letter in "bcde" * 5)] * 50
+    tokenizer = spm.train(lines, whole_words=["Karlon"], vocab_size=400, tags=TAGS)
+    assert len(tokenizer.encode(" Karlon")) == len(tokenizer.encode(" Kar")) == 1
+
+
+def test_a_piece_is_raised_above_any_split_of_it():
+    kind = sentencepiece_model_pb2.ModelProto.SentencePiece.Type.NORMAL
+    scores = {"\u2581a": -1.0, "b": -1.0, "\u2581ab": -9.0, "c": -3.0}
+    model = sentencepiece_model_pb2.ModelProto()
+    for piece, score in scores.items():
+        model.pieces.add(piece=piece, score=score, type=kind)
+    spm_training._keep_whole(model, ["\u2581ab"])
+    raised = {piece.piece: piece.score for piece in model.pieces}
+    assert -2.0 < raised["\u2581ab"] < -1.9
+    assert {piece: raised[piece] for piece in ("\u2581a", "b", "c")} == {"\u2581a": -1.0, "b": -1.0, "c": -3.0}
 
 
 def test_special_ids_are_three_and_tags_one_each(tokenizer):
