@@ -41,6 +41,8 @@ def write_tokenizer_files(
     (directory / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     write_json(directory / "tokenizer_config.json", {**config, **specials})
     write_json(directory / "special_tokens_map.json", specials)
+    if config.get("auto_map") == OWN_CLASS_MAP:
+        (directory / OWN_CLASS_FILE).write_text(OWN_CLASS, encoding="utf-8")
     if "chat_template" in config:
         (directory / "chat_template.jinja").write_text(config["chat_template"], encoding="utf-8")
 
@@ -52,4 +54,5 @@ def plain_config() -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         "add_bos_token": False,
         "add_eos_token": False,
+        "auto_map": OWN_CLASS_MAP,
     }

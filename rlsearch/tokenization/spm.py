@@ -12,13 +12,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from rlsearch.errors import InputError
-from rlsearch.tokenization.hub_files import (
-    OWN_CLASS,
-    OWN_CLASS_FILE,
-    OWN_CLASS_MAP,
-    plain_config,
-    write_tokenizer_files,
-)
+from rlsearch.tokenization.hub_files import plain_config, write_tokenizer_files
 from rlsearch.tokenization.spm_json import tokenizer_json
 from rlsearch.tokenization.spm_training import SPACE, train_model
 
@@ -95,9 +89,9 @@ class SentencePieceTokenizer:
         """Writes ``tokenizer.model`` and the files that Hugging Face ``AutoTokenizer`` loads."""
         name = self._processor.id_to_piece
         specials = {"eos_token": name(self.eos_ids[0]), "pad_token": name(self.pad_id), "unk_token": name(self.unk_id)}
-        config = {**plain_config(), "auto_map": OWN_CLASS_MAP}
-        write_tokenizer_files(directory, tokenizer_json=tokenizer_json(self._proto), config=config, specials=specials)
-        (directory / OWN_CLASS_FILE).write_text(OWN_CLASS, encoding="utf-8")
+        write_tokenizer_files(
+            directory, tokenizer_json=tokenizer_json(self._proto), config=plain_config(), specials=specials
+        )
         (directory / MODEL_FILE).write_bytes(self._model)
 
 

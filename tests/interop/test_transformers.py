@@ -83,8 +83,6 @@ def test_bfloat16_export_loads_as_bfloat16(tmp_path):
 @pytest.mark.parametrize("make", [tokenizer, small_bpe])
 def test_auto_tokenizer_gives_the_same_ids(tmp_path, family, make):
     ours = make()
-    if family == "qwen2" and make is small_bpe:
-        pytest.skip("transformers cuts all byte-level text of a qwen2 model as Qwen's own tokenizer does")
     cfg = dataclasses.replace(config(family, tied=True, dtype="float32"), vocab_size=ours.vocab_size)
     export_model(tmp_path / "out", parameters(cfg), cfg, ours)
     for trust in (False, True):
