@@ -17,11 +17,13 @@ def test_no_file_is_too_long():
 
 
 def test_no_function_is_too_long():
+    """A config's ``get_config`` is one table of values, and left out."""
     found = [
         f"{path}:{node.lineno}: {node.name} has {length(node)} lines"
         for path, tree in modules(*CODE)
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > FUNCTION_LINES and path != LOOP
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > FUNCTION_LINES
+        if path != LOOP and (node.name != "get_config" or not path.startswith("configs/"))
     ]
     assert not found
 
