@@ -36,7 +36,9 @@ def read(section: ConfigDict, cls: type[T], where: str) -> T:
             raise InputError(f"{where}.{key}: unknown key{nearest(key, names)}")
     missing = [name for name in names if name not in section]
     if missing:
-        raise InputError(f"{where}: missing {', '.join(missing)}; {cls.__name__} needs every one of: {', '.join(names)}")
+        raise InputError(
+            f"{where}: missing {', '.join(missing)}; {cls.__name__} needs every one of: {', '.join(names)}"
+        )
     return cls(**{name: _value(section[name], hints[name], f"{where}.{name}") for name in names})
 
 
@@ -57,3 +59,17 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise InputError(f"{where}: {value!r} is {type(value).__name__}, needs {wanted}")
     return value
+
+
+def read_kind(section: ConfigDict, kinds: dict[str, type], where: str) -> Any:
+    """Reads a section whose ``kind`` says which of ``kinds`` it is; the other keys are that dataclass's fields.
+
+    Raises:
+      InputError: no ``kind``, an unknown one, or keys that do not fit it.
+    """
+    if "kind" not in section:
+        raise InputError(f"{where}: missing 'kind'; one of: {', '.join(sorted(kinds))}")
+    if section.kind not in kinds:
+        raise InputError(f"{where}.kind: {section.kind!r} is unknown{nearest(str(section.kind), kinds)}")
+    rest = ConfigDict({key: section[key] for key in section if key != "kind"})
+    return read(rest, kinds[section.kind], where)

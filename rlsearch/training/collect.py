@@ -1,0 +1,139 @@
+"""From questions to a batch: rollouts, their rewards, the forest and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from rlsearch.envs.types import Question
+from rlsearch.models.decoder import Params
+from rlsearch.rewards.reward import Reward
+from rlsearch.sampling.engine import Engine
+from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
+from rlsearch.tree import pack
+from rlsearch.tree.build import build
+from rlsearch.tree.forest import Forest, Nodes, Rows
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """The shapes that the policy step is compiled for."""
+
+    questions: int  # of a step, over all processes
+    row_tokens: int  # width of a row
+    row_targets: int  # sampled tokens of a row at most
+    block_rows: int  # rows of a block, over all processes
+    blocks: int  # blocks that the step is compiled for at least; doubled where a batch needs more
+    nodes: int  # nodes that it is compiled for at least; doubled where a batch needs more
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows in blocks [M, R, ...], how many blocks are used, the padded node table, and what it was made from."""
+
+    rows: Rows
+    blocks: int
+    nodes: Nodes
+    forest: Forest
+    trees: list[Tree]
+    questions: tuple[Question, ...]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Writes the rollouts of a step."""
+
+    engine: Engine
+    scene: Scene
+    expander: Expander
+    reward: Reward
+    config: BatchConfig
+    drop_equal: bool
+    temperature: float
+    share: int  # the batch's rows and nodes are 1 / share of the global step's
+
+    def collect(
+        self, params: Params, questions: Sequence[Question], *, key, rng: np.random.Generator, version: int
+    ) -> Batch:
+        """Grows the trees of ``questions`` and packs those that carry a signal."""
+        grower = Grower(self.engine, self.scene, params, key=key, temperature=self.temperature, version=version)
+        trees = grow(grower, self.expander, questions, rng)
+        for tree in trees:
+            for episode in tree.episodes:
+                score = self.reward.score(episode.state)
+                episode.leaf.rewards = [score.columns[name] for name in self.reward.names]
+        totals = [self._totals(trees, index) for index in range(len(questions))]
+        flat = {
+            index for index, total in enumerate(totals) if np.isnan(total).all() or np.nanmax(total) == np.nanmin(total)
+        }
+        forest = self._forest(tree for tree in trees if not (self.drop_equal and tree.question in flat))
+        rows, blocks, repeated = self._rows(forest)
+        metrics = self._metrics(trees, forest, grower) | {
+            "reward": float(np.nanmean(np.concatenate(totals))),
+            "dropped_groups": float(len(flat)),
+            "repeated_tokens": float(repeated),
+        }
+        nodes = pack.pad_nodes(forest.nodes, _at_least(self.config.nodes // self.share, len(forest.nodes.end)))
+        return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
+
+    def _totals(self, trees: Sequence[Tree], question: int) -> np.ndarray:
+        rewards = [e.leaf.rewards for tree in trees if tree.question == question for e in tree.episodes]
+        return (np.asarray(rewards, np.float32) @ np.asarray(self.reward.weights, np.float32)).astype(np.float32)
+
+    def _forest(self, trees) -> Forest:
+        return build([(tree.question, tree.root) for tree in trees], terms=len(self.reward.names))
+
+    def _rows(self, forest: Forest) -> tuple[Rows, int, int]:
+        rows_of_block = self.config.block_rows // self.share
+        packed = pack.pack(
+            forest, width=self.config.row_tokens, targets=self.config.row_targets, multiple=rows_of_block
+        )
+        blocks = len(packed.rows.token_id) // rows_of_block
+        shape = _at_least(self.config.blocks, blocks)
+        rows = jax.tree.map(lambda leaf: _blocks(leaf, shape, rows_of_block), packed.rows)
+        return rows, blocks, packed.repeated
+
+    def _metrics(self, trees: Sequence[Tree], forest: Forest, grower: Grower) -> dict[str, float]:
+        states = [episode.state for tree in trees for episode in tree.episodes]
+        lengths = _path_lengths(forest)
+        return {
+            "exact_match": float(np.mean([self._exact(state) for state in states])),
+            "searches": float(np.mean([state.searches for state in states])),
+            "answered": float(np.mean([state.answer is not None for state in states])),
+            "episodes": float(len(states)),
+            "sampled_tokens": float(grower.counts.sampled_tokens),
+            "tree_tokens": float(len(forest.token_id)),
+            "path_tokens": float(lengths),
+            "out_of_context": float(sum(episode.cut for tree in trees for episode in tree.episodes)),
+            "cut_observations": float(grower.counts.cut_observations),
+        }
+
+    @staticmethod
+    def _exact(state) -> float:
+        from rlsearch.rewards import answers
+
+        return answers.exact_match(state.answer, golds=state.question.answers)
+
+
+def _path_lengths(forest: Forest) -> int:
+    """Tokens that the same episodes would take if nothing were shared."""
+    ends = (
+        np.append(np.flatnonzero(np.diff(forest.token_node)), len(forest.token_id) - 1) if len(forest.token_id) else []
+    )
+    is_leaf = forest.nodes.end == np.arange(1, len(forest.nodes.end) + 1)
+    return int(sum(forest.position[end] + 1 for end in ends if is_leaf[forest.token_node[end]]))
+
+
+def _at_least(floor: int, need: int) -> int:
+    while floor < need:
+        floor *= 2
+    return floor
+
+
+def _blocks(leaf: np.ndarray, count: int, rows: int) -> np.ndarray:
+    leaf = leaf.reshape(-1, rows, *leaf.shape[1:])
+    return np.concatenate([leaf, np.repeat(leaf[-1:], count - len(leaf), axis=0)])

@@ -1,0 +1,146 @@
+"""Reinforcement learning: write rollouts, score them, step; again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from tqdm import tqdm
+
+from rlsearch.envs.types import Question
+from rlsearch.errors import InputError
+from rlsearch.models import sharding
+from rlsearch.models.decoder import Params
+from rlsearch.training import snapshots
+from rlsearch.training.checkpoint import open_checkpoints
+from rlsearch.training.collect import Batch, BatchConfig, Collector
+from rlsearch.training.data import question_stream
+from rlsearch.training.gather import global_batch
+from rlsearch.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
+from rlsearch.training.step import StepConfig, make_policy_step
+from rlsearch.training.workdir import Workdir
+from rlsearch.tree.check import check
+
+STAGE = "rl"
+
+
+@dataclass(frozen=True)
+class RlConfig:
+    """The loop."""
+
+    steps: int
+    batch: BatchConfig
+    optimizer: OptimizerConfig
+    updates_per_batch: int  # optimizer steps on each batch of rollouts
+    checkpoint_every: int
+    keep: int  # checkpoints kept
+    evaluate_every: int  # 0 evaluates only before and after
+    snapshot_every: int  # rollouts written for the report; 0 writes none
+    snapshot_trees: int
+    remat: bool
+
+
+def reinforce(
+    config: RlConfig,
+    params: Params,
+    *,
+    questions: tuple[Question, ...],
+    collector: Collector,
+    step_config: StepConfig,
+    mesh: Mesh,
+    workdir: Workdir,
+    seed: int,
+    evaluate: Callable[[int, Params], None],
+) -> TrainState:
+    """Trains ``params``; goes on from the newest checkpoint where there is one, as if it had not stopped.
+
+    Args:
+      questions: to learn from.
+      collector: writes the rollouts.
+      evaluate: called with the number of updates and a local copy of the parameters, every ``evaluate_every`` steps.
+
+    Raises:
+      InputError: a step that was not finite; the batch is saved in the workdir.
+    """
+    optimizer = make_optimizer(config.optimizer, steps=config.steps * config.updates_per_batch)
+    reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.kl_coefficient else None
+    state = fresh(params, optimizer, mesh)
+    stream = question_stream(
+        questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
+    )
+    checkpoints = open_checkpoints(workdir.path / "checkpoints" / STAGE, keep=config.keep)
+    begun, spent = 0, 0.0
+    if checkpoints.latest() is not None:
+        state, record = checkpoints.restore(state)
+        begun, spent = checkpoints.latest(), record["seconds"]
+        stream.set_state(record["questions"])
+    workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
+    workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
+    step = make_policy_step(step_config, optimizer, mesh)
+    clock = time.monotonic()
+    with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
+        for number in range(begun + 1, config.steps + 1):
+            batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
+            if number == begun + 1:
+                check(batch.forest)
+            state, metrics, credit = _update(step, state, reference, batch, mesh, config.updates_per_batch)
+            row = {"stage": STAGE, "step": number, "time": spent + time.monotonic() - clock, **batch.metrics, **metrics}
+            _stop_unless_finite(row, batch, workdir)
+            workdir.append("metrics.jsonl", row)
+            bar.update()
+            bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
+            if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
+                _snapshot(batch, credit, collector, workdir, number, config.snapshot_trees)
+            if number % config.checkpoint_every == 0 or number == config.steps:
+                checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
+            if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
+                evaluate(number, sharding.to_local(state.params, mesh))
+    checkpoints.close()
+    return state
+
+
+def _collect(collector: Collector, state: TrainState, questions, *, seed: int, number: int, mesh: Mesh) -> Batch:
+    process = jax.process_index()
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), process)
+    rng = np.random.default_rng([seed, 4, number, process])
+    return collector.collect(
+        sharding.to_local(state.params, mesh), questions, key=key, rng=rng, version=int(state.step)
+    )
+
+
+def _update(step, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
+    """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts."""
+    rows, blocks, nodes = global_batch(batch, mesh)
+    if blocks == 0:
+        return state, {"loss": 0.0}, None
+    first = None
+    for _ in range(updates):
+        state, metrics, credit = step(state, reference, rows, blocks, nodes)
+        first = first or (metrics, credit)
+    return state, {name: float(value) for name, value in first[0].items()}, first[1]
+
+
+def _stop_unless_finite(row: dict[str, Any], batch: Batch, workdir: Workdir) -> None:
+    if row.pop("finite", 1.0):
+        return
+    file = workdir.path / f"not_finite_step_{row['step']}.npz"
+    leaves = jax.tree_util.tree_flatten_with_path(batch.rows)[0]
+    np.savez(file, **{jax.tree_util.keystr(path): leaf for path, leaf in leaves})
+    raise InputError(
+        f"rl step {row['step']}: loss {row['loss']}, gradient norm {row['grad_norm']}; the update was not made and the"
+        f" batch is in {file}. Lower the learning rate, or look at the batch"
+    )
+
+
+def _snapshot(batch: Batch, credit, collector: Collector, workdir: Workdir, number: int, trees: int) -> None:
+    if credit is None or not workdir.writes:
+        return
+    value = snapshots.snapshot(
+        batch, credit, tokenizer=collector.scene.tokenizer, reward=collector.reward, step=number, trees=trees
+    )
+    workdir.write_json(f"rollouts/step_{number:06d}.json", value)

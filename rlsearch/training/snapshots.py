@@ -1,0 +1,77 @@
+"""Rollouts of a step as JSON for the report: every token with its log-probability and advantage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlsearch.credit.algebra import Credit
+from rlsearch.rewards.reward import Reward
+from rlsearch.tokenization.types import Tokenizer
+from rlsearch.training.collect import Batch
+from rlsearch.tree.build import Branch
+from rlsearch.tree.forest import NONE, Kind
+
+NAMES = {
+    Kind.PROMPT: "prompt",
+    Kind.QUERY: "search",
+    Kind.ANSWER: "answer",
+    Kind.INVALID: "other",
+    Kind.OBSERVATION: "information",
+}
+
+
+def snapshot(
+    batch: Batch, credit: Credit, *, tokenizer: Tokenizer, reward: Reward, step: int, trees: int
+) -> dict[str, Any]:
+    """The first ``trees`` trees of a batch. Groups that carried no signal were left out of the forest: advantage 0."""
+    advantage = _per_node(credit)
+    in_forest, index, shown = set(batch.forest.nodes.question.tolist()), 0, []
+    for tree in batch.trees:
+        size, first = _size(tree.root), index if tree.question in in_forest else None
+        index += size if first is not None else 0
+        if len(shown) < trees:
+            rows: list[dict[str, Any]] = []
+            _add(rows, tree.root, NONE, first, advantage, tokenizer, reward)
+            question = batch.questions[tree.question]
+            shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
+    return {"step": step, "trees": shown}
+
+
+def _per_node(credit: Credit) -> np.ndarray:
+    weight = np.asarray(credit.weight)
+    signed = np.asarray(credit.positive) + np.asarray(credit.negative)
+    return np.divide(signed, weight, out=np.zeros_like(signed), where=weight > 0)
+
+
+def _size(branch: Branch) -> int:
+    return 1 + sum(map(_size, branch.children))
+
+
+def _add(rows, branch: Branch, parent: int, index: int | None, advantage, tokenizer, reward: Reward) -> int:
+    """Adds a branch and what is below it; returns how many nodes that was."""
+    here, count = len(rows), 1
+    sampled = branch.logps is not None
+    worth = float(advantage[index]) if index is not None else 0.0
+    logps = branch.logps if sampled else [None] * len(branch.tokens)
+    tokens = [
+        {"text": tokenizer.decode([token]), "sampled": sampled, "logp": logp, "advantage": worth if sampled else None}
+        for token, logp in zip(branch.tokens, logps, strict=True)
+    ]
+    leaf = branch.episode != NONE
+    total = float(np.dot(branch.rewards, reward.weights)) if leaf else None
+    rows.append(
+        {
+            "parent": parent,
+            "kind": NAMES[branch.kind],
+            "text": tokenizer.decode(branch.tokens),
+            "tokens": tokens,
+            "reward": None if total is None or np.isnan(total) else total,
+            "searches": branch.turn + (branch.kind is Kind.QUERY),
+        }
+    )
+    for child in branch.children:
+        below = None if index is None else index + count
+        count += _add(rows, child, here, below, advantage, tokenizer, reward)
+    return count

@@ -1,0 +1,87 @@
+"""The directory of a run: its config, its metrics, and what belongs where."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from rlsearch.errors import InputError
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """Paths and journals of a run. Only the process with ``writes`` changes files."""
+
+    path: Path
+    writes: bool
+
+    def open(self, config: ConfigDict) -> None:
+        """Claims the directory for ``config``, or checks that it is that config's already.
+
+        Raises:
+          InputError: it belongs to another config (the differing keys are named), or holds other files.
+        """
+        mine, file = json.loads(config.to_json_best_effort()), self.path / "config.json"
+        if file.exists():
+            theirs = _read_json(file)
+            differing = sorted({key for key in _leaves(mine) ^ _leaves(theirs)})
+            if differing:
+                keys = sorted({key for key, _ in differing})
+                raise InputError(
+                    f"{self.path}: belongs to a run of another config; they differ in {', '.join(keys)}."
+                    f" Use another --workdir, or the config that the run was started with"
+                )
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise InputError(f"{self.path}: holds files but no config.json, so it is no run; use another --workdir")
+        if self.writes:
+            self.write_json("config.json", mine)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Writes a file whole or not at all."""
+        if self.writes:
+            target = self.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(target.name + ".part")
+            partial.write_text(json.dumps(value))
+            os.replace(partial, target)
+
+    def append(self, name: str, row: dict[str, Any]) -> None:
+        """Appends one line to a journal."""
+        if self.writes:
+            with (self.path / name).open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a journal; a last line that was cut off is left out."""
+        file = self.path / name
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def rewind(self, name: str, *, stage: str, step: int) -> None:
+        """Drops a stage's lines behind ``step`` from a journal: a resumed run writes them again."""
+        kept = [row for row in self.rows(name) if row["stage"] != stage or row["step"] <= step]
+        if self.writes and (self.path / name).exists():
+            partial = self.path / (name + ".part")
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
+            os.replace(partial, self.path / name)
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{file}:{error.lineno}: not JSON ({error.msg}); restore it or use another --workdir"
+        ) from error
+
+
+def _leaves(value: Any, where: str = "config") -> set[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return {leaf for key in value for leaf in _leaves(value[key], f"{where}.{key}")}
+    return {(where, json.dumps(value))}
