@@ -42,7 +42,7 @@ class Credit:
 def total(nodes: Nodes, weights: tuple[float, ...]) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
     """The weighted sum of the reward terms, and which leaves could be scored in every term of non-zero weight."""
     used = jnp.asarray(weights) != 0
-    scored = leaves(nodes) & ~(jnp.isnan(nodes.rewards) & used).any(axis=1)
+    scored = leaves(nodes) & ~(jnp.isnan(nodes.rewards) & used[None]).any(axis=1)
     clean = jnp.where(jnp.isnan(nodes.rewards), 0.0, nodes.rewards)
     return jnp.where(scored, clean @ jnp.asarray(weights, jnp.float32), 0.0), scored
 

@@ -170,8 +170,8 @@ def extend(
     is cut back by passing a smaller start. ``start[s] + T`` must not exceed the capacity (the caller checks: inside
     jit a write past the end would be moved). Blocks are unrolled: a scan would copy every layer's weights each step.
     """
-    position = start[:, None] + jnp.arange(token_id.shape[1])
-    mask = jnp.arange(cache[0][0].shape[2]) <= position[:, :, None]
+    position = start[:, None] + jnp.arange(token_id.shape[1])[None]
+    mask = jnp.arange(cache[0][0].shape[2])[None, None] <= position[:, :, None]
     write = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (0, at, 0)))
     x, written = _embed(params, cfg, token_id), []
     for layer, (keys, values) in zip(unstack(params["blocks"], cfg.n_layers), cache, strict=True):
