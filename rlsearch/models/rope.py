@@ -13,7 +13,7 @@ def frequencies(head_dim: int, theta: float) -> Float[Array, "F"]:
 
 def rotate(x: Float[Array, "B T H D"], position: Int[Array, "B T"], theta: float) -> Float[Array, "B T H D"]:
     """Turns plane i, spanned by elements i and i + D/2, by ``position * frequencies[i]``; angles in float32."""
-    angle = position[:, :, None, None].astype(jnp.float32) * frequencies(x.shape[-1], theta)
+    angle = position[:, :, None, None].astype(jnp.float32) * frequencies(x.shape[-1], theta)[None, None, None]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

@@ -56,8 +56,8 @@ class Engine:
         self.cfg, self.sampling = cfg, sampling
         self._table, self._accept = jnp.asarray(automaton.table), automaton.accept
         self._is_end = jnp.zeros((cfg.vocab_size,), bool).at[jnp.asarray(list(end_ids), jnp.int32)].set(True)
-        # Padding past the context is written too, so the cache holds the longest padding beyond it.
-        self.capacity = sampling.max_context + max(sampling.buckets)
+        # Padding is written too, past the context and by idle rows, so the cache has room for it beyond the context.
+        self.capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
         self.cache = decoder.empty_cache(cfg, slots=sampling.slots[-1], capacity=self.capacity)
 
     def write(
@@ -91,17 +91,24 @@ class Engine:
         self._check(slots, new, start, budget)
         wide = next(size for size in self.sampling.slots if size >= len(slots))
         long = next(bucket for bucket in self.sampling.buckets if bucket >= max(map(len, new)))
-        tokens = np.zeros((wide, long), np.int32)
-        for row, ids in enumerate(new):
-            tokens[row, : len(ids)] = ids
-        idle = wide - len(slots)  # rows of padding address a slot that does not exist, so that nothing is stored
+        whole = wide == self.sampling.slots[-1]
+        rows = np.asarray(slots) if whole else np.arange(len(slots))  # with every slot in the call, row s is slot s
+        call = _Call(
+            slots=_rows(slots, rows, wide, idle=self.sampling.slots[-1]),  # no such slot: nothing is stored
+            new=np.zeros((wide, long), np.int32),
+            start=_rows(start, rows, wide, idle=self.sampling.max_context),  # behind all that is ever read
+            count=_rows([len(ids) for ids in new], rows, wide, idle=0),
+            budget=_rows(budget, rows, wide, idle=0),
+            key=np.zeros((wide, 2), np.uint32),
+        )
+        call.key[rows] = jax.random.key_data(key)
+        for row, ids in zip(rows, new, strict=True):
+            call.new[row, : len(ids)] = ids
         self.cache, written = _write(
-            params, self.cache, np.pad(slots, (0, idle), constant_values=self.sampling.slots[-1]), tokens,
-            np.pad(start, (0, idle)), np.pad([len(ids) for ids in new], (0, idle)), np.pad(budget, (0, idle)),
-            jnp.pad(jax.random.key_data(key), ((0, idle), (0, 0))), self._table, self._is_end, np.float32(temperature),
-            cfg=self.cfg, limit=self.sampling.max_turn_tokens, accept=self._accept,
+            params, self.cache, call, self._table, self._is_end, np.float32(temperature),
+            cfg=self.cfg, limit=self.sampling.max_turn_tokens, accept=self._accept, whole=whole,
         )  # fmt: skip
-        return Written(*[np.asarray(column)[: len(slots)] for column in written])
+        return Written(*[np.asarray(column)[rows] for column in written])
 
     def copy(self, *, source: Sequence[int], target: Sequence[int]) -> None:
         """Copies slots: how a prompt is read once for its group, and how a rollout branches."""
@@ -125,6 +132,24 @@ class Engine:
             )
 
 
+class _Call(NamedTuple):
+    """The arguments of ``Engine.write`` as arrays of one size; rows that no slot asked for are idle."""
+
+    slots: Int[Array, "S"]
+    new: Int[Array, "S P"]
+    start: Int[Array, "S"]
+    count: Int[Array, "S"]
+    budget: Int[Array, "S"]
+    key: Array
+
+
+def _rows(values: Sequence[int], rows: np.ndarray, size: int, *, idle: int) -> np.ndarray:
+    """The values at ``rows``, ``idle`` elsewhere."""
+    column = np.full(size, idle, np.int32)
+    column[rows] = values
+    return column
+
+
 class _Loop(NamedTuple):
     step: Int[Array, ""]
     cache: Cache
@@ -134,10 +159,10 @@ class _Loop(NamedTuple):
     written: Written
 
 
-@partial(jax.jit, static_argnames=("cfg", "limit", "accept"), donate_argnames=("store",))
-def _write(params, store, slots, new, start, count, budget, key, table, is_end, temperature, *, cfg, limit, accept):
-    rows, whole = new.shape[0], new.shape[0] == store[0][0].shape[0]
-    key = jax.random.wrap_key_data(key)
+@partial(jax.jit, static_argnames=("cfg", "limit", "accept", "whole"), donate_argnames=("store",))
+def _write(params, store, call, table, is_end, temperature, *, cfg, limit, accept, whole):
+    slots, new, start, count, budget, key = call
+    rows, key = new.shape[0], jax.random.wrap_key_data(key)
     cache = store if whole else jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), store)
     params = {**params, "blocks": decoder.unstack(params["blocks"], cfg.n_layers)}
     hidden, cache = decoder.extend(params, cfg, cache, token_id=new, start=start)

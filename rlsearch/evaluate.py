@@ -1,0 +1,69 @@
+"""Scores a policy on the held-out questions of a config: ``python -m rlsearch.evaluate --config=... --workdir=...``.
+
+The policy is the one that the config starts from, or the exported model in ``--model``. Prints one record as JSON and
+writes it with every episode to ``evaluation.json`` in the workdir, which also keeps vocabulary and indexes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from rlsearch.assemble import assemble
+from rlsearch.envs.types import State
+from rlsearch.errors import InputError
+from rlsearch.evaluation import metrics
+from rlsearch.evaluation.evaluate import answer
+from rlsearch.rewards import answers
+from rlsearch.train import check_sections
+from rlsearch.training.workdir import Workdir
+
+CONFIG = config_flags.DEFINE_config_file("config", None, "The config that names task, retriever and policy.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Keeps vocabulary and indexes; may be that of a training run.")
+MODEL = flags.DEFINE_string("model", None, "An exported model to score in place of the policy that the config names.")
+
+
+def evaluate(config: ConfigDict, path: Path, *, model: str | None) -> dict[str, Any]:
+    """The evaluation record of a policy; its episodes are in ``path / "evaluation.json"``.
+
+    Raises:
+      InputError: something that the config names is missing, malformed or does not fit.
+    """
+    check_sections(config)
+    if model is not None:
+        dtype = config.policy.model.dtype if "model" in config.policy else config.policy.dtype
+        with config.unlocked():
+            config.policy = ConfigDict({"kind": "huggingface", "path": model, "dtype": dtype})
+    parts = assemble(config, path, writes=True)
+    states = answer(parts.engine, parts.scene, parts.policy.params, parts.task.heldout)
+    record = metrics.record(states, stage="evaluation", step=0, name=config.name)
+    episodes = [_episode(state) for state in states]
+    Workdir(path, writes=True).write_json("evaluation.json", {"record": record, "episodes": episodes})
+    return record
+
+
+def _episode(state: State) -> dict[str, Any]:
+    match = answers.exact_match(state.answer, golds=state.question.answers)
+    turns = [asdict(turn) | {"observation": turn.observation_text} for turn in state.turns]
+    return {"question": asdict(state.question), "turns": turns, "answer": state.answer, "exact_match": match}
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments {argv[1:]}; settings are given as --config.key=value")
+    logging.set_verbosity(logging.WARNING)
+    try:
+        print(json.dumps(evaluate(CONFIG.value, Path(WORKDIR.value), model=MODEL.value), indent=2))
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)
