@@ -1,0 +1,76 @@
+"""Random forests: questions interleaved, empty nodes, unsampled turns, rewards that tie or cannot be scored."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+
+from rlsearch.models import attention
+from rlsearch.tree.build import Branch, build
+from rlsearch.tree.forest import NONE, Forest, Kind
+
+VOCABULARY = 29
+TERMS = 2
+REWARDS = (0.0, 0.25, 1.0, float("nan"))
+
+
+def random_trees(
+    seed: int, *, trees: int, depth: int, branching: int, longest: int, questions: int = 2
+) -> list[tuple[int, Branch]]:
+    """Trees with at most ``depth`` nodes below a root, ``branching`` children and ``longest`` tokens a node."""
+    rng, episodes = np.random.default_rng(seed), itertools.count()
+
+    def branch(level: int) -> Branch:
+        kind = Kind(rng.choice(list(Kind)[1:])) if level else Kind.PROMPT
+        tokens = rng.integers(VOCABULARY, size=rng.integers(0 if level else 1, longest + 1)).tolist()
+        sampled = level > 0 and kind != Kind.OBSERVATION
+        logps = (-rng.exponential(2.0, size=len(tokens))).tolist() if sampled else None
+        count = int(rng.integers(0 if level else 1, branching + 1)) if level < depth else 0
+        children = [branch(level + 1) for _ in range(count)]
+        end = {} if children else {"episode": next(episodes), "rewards": rng.choice(REWARDS, size=TERMS).tolist()}
+        return Branch(kind, level, tokens, logps, children, **end)
+
+    return [(int(rng.integers(questions)), branch(0)) for _ in range(trees)]
+
+
+def random_forest(seed: int, **sizes: int) -> Forest:
+    return build(random_trees(seed, **sizes), terms=TERMS)
+
+
+def sizes() -> dict[str, st.SearchStrategy[int]]:
+    """What ``random_forest`` takes; shrinks towards few, small and shallow trees."""
+    return {
+        "seed": st.integers(0, 2**32 - 1),
+        "trees": st.integers(1, 4),
+        "depth": st.integers(0, 4),
+        "branching": st.integers(1, 3),
+        "longest": st.integers(1, 5),
+    }
+
+
+def forests() -> st.SearchStrategy[Forest]:
+    return st.builds(random_forest, **sizes())
+
+
+def trees() -> st.SearchStrategy[list[tuple[int, Branch]]]:
+    return st.builds(random_trees, **sizes())
+
+
+def ancestors(parent: np.ndarray, index: int) -> list[int]:
+    """A node or token and all before it on its path, by following ``parent`` or ``prev`` one at a time."""
+    path = []
+    while index != NONE:
+        path.append(int(index))
+        index = parent[index]
+    return path
+
+
+def visible(token_end: np.ndarray) -> np.ndarray:
+    """The mask of attention, [B, W, W]; computed at a few shapes only, so that few compilations serve all examples."""
+    rows, width = token_end.shape
+    shape = [1 << (size - 1).bit_length() for size in (rows, width)]
+    whole = np.broadcast_to(np.arange(1, shape[1] + 1), shape).copy()
+    whole[:rows, :width] = token_end
+    return np.asarray(attention.visible(whole))[:rows, :width, :width]
