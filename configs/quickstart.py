@@ -124,12 +124,12 @@ def get_config() -> ConfigDict:
     )
     config.rl = ConfigDict(
         {
-            "steps": 360,
+            "steps": 200,
             "updates_per_batch": 1,
             "checkpoint_every": 20,
             "keep": 2,
             "evaluate_every": 0,
-            "snapshot_every": 60,
+            "snapshot_every": 40,
             "snapshot_trees": 4,
             "remat": False,
             "batch": {
@@ -143,7 +143,7 @@ def get_config() -> ConfigDict:
             "optimizer": {
                 "learning_rate": 6e-4,
                 "warmup_steps": 10,
-                "schedule": "constant",
+                "schedule": "cosine",
                 "b1": 0.9,
                 "b2": 0.95,
                 "weight_decay": 0.0,

@@ -88,8 +88,8 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
 def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> Params:
     warmup = configs.read(config.warmup, WarmupConfig, "config.warmup")
     demonstrator = Demonstrator(
-        worlds=tuple(parts.task.worlds.values()), traces=warmup.traces, hops=tuple(config.task.worlds.hops), env=parts.task.env,
-        tokenizer=parts.policy.tokenizer, template=parts.scene.template,
+        worlds=tuple(parts.task.worlds.values()), traces=warmup.traces, hops=tuple(config.task.worlds.hops),
+        env=parts.task.env, tokenizer=parts.policy.tokenizer, template=parts.scene.template,
         max_observation_tokens=config.sampling.max_observation_tokens, rows_of_step=warmup.rows // jax.process_count(),
         row_tokens=warmup.row_tokens, row_targets=warmup.row_targets, seed=config.seed, process=jax.process_index(),
     )  # fmt: skip
@@ -104,16 +104,17 @@ def _reinforce(config: ConfigDict, parts: Parts, params: Params, mesh, workdir: 
     loss = configs.read(config.loss, LossConfig, "config.loss")
     reward = configs.read(config.reward, Reward, "config.reward")
     collector = Collector(
-        engine=parts.engine, scene=parts.scene, expander=expanders.make(config.expander), reward=reward, config=rl.batch,
-        drop_equal=credit.drop_equal, temperature=config.sampling.temperature, share=jax.process_count(),
+        engine=parts.engine, scene=parts.scene, expander=expanders.make(config.expander), reward=reward,
+        config=rl.batch, drop_equal=credit.drop_equal, temperature=config.sampling.temperature,
+        share=jax.process_count(),
     )  # fmt: skip
     step_config = StepConfig(
         model=parts.policy.model, credit=credit, loss=loss, weights=reward.weights,
         temperature=config.sampling.temperature, remat=rl.remat,
     )  # fmt: skip
     return reinforce(
-        rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh, workdir=workdir,
-        seed=config.seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
+        rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh,
+        workdir=workdir, seed=config.seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
     )  # fmt: skip
 
 

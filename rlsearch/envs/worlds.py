@@ -51,16 +51,52 @@ RELATIONS = {
     "president": ("country", "person"),
 }
 TEMPLATES = {
-    "birthplace": ("The birthplace of {e} is {v}.", "{e} left {v}, a quiet birthplace, early.", "In {v} stands the birthplace of {e}."),
-    "employer": ("The employer of {e} is {v}.", "{v} is the employer that pays {e}.", "For {e} the only employer was {v}."),
-    "mentor": ("The mentor of {e} is {v}.", "{v} was the mentor who taught {e}.", "{e} thanks {v}, a patient mentor."),
-    "mayor": ("The mayor of {e} is {v}.", "{v} serves as mayor in {e}.", "{e} chose {v} as its mayor."),
-    "country": ("The country of {e} is {v}.", "{e} lies in {v}, a cold country.", "{v} is the country around {e}."),
-    "founder": ("The founder of {e} is {v}.", "{v} is the founder who built {e}.", "{e} was begun by {v}, its founder."),
-    "headquarters": ("The headquarters of {e} is {v}.", "{e} keeps its headquarters in {v}.", "{v} holds the headquarters of {e}."),
-    "capital": ("The capital of {e} is {v}.", "{v} is the capital that rules {e}.", "{e} made {v} its capital."),
-    "president": ("The president of {e} is {v}.", "{v} was sworn in as president of {e}.", "{e} elected {v} as president."),
-}  # fmt: skip
+    "birthplace": (
+        "The birthplace of {e} is {v}.",
+        "{e} left {v}, a quiet birthplace, early.",
+        "In {v} stands the birthplace of {e}.",
+    ),
+    "employer": (
+        "The employer of {e} is {v}.",
+        "{v} is the employer that pays {e}.",
+        "For {e} the only employer was {v}.",
+    ),
+    "mentor": (
+        "The mentor of {e} is {v}.",
+        "{v} was the mentor who taught {e}.",
+        "{e} thanks {v}, a patient mentor.",
+    ),
+    "mayor": (
+        "The mayor of {e} is {v}.",
+        "{v} serves as mayor in {e}.",
+        "{e} chose {v} as its mayor.",
+    ),
+    "country": (
+        "The country of {e} is {v}.",
+        "{e} lies in {v}, a cold country.",
+        "{v} is the country around {e}.",
+    ),
+    "founder": (
+        "The founder of {e} is {v}.",
+        "{v} is the founder who built {e}.",
+        "{e} was begun by {v}, its founder.",
+    ),
+    "headquarters": (
+        "The headquarters of {e} is {v}.",
+        "{e} keeps its headquarters in {v}.",
+        "{v} holds the headquarters of {e}.",
+    ),
+    "capital": (
+        "The capital of {e} is {v}.",
+        "{v} is the capital that rules {e}.",
+        "{e} made {v} its capital.",
+    ),
+    "president": (
+        "The president of {e} is {v}.",
+        "{v} was sworn in as president of {e}.",
+        "{e} elected {v} as president.",
+    ),
+}
 ASIDES = (
     "Reports from {d} agree.",
     "Travellers to {d} tell of it.",

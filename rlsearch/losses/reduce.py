@@ -1,5 +1,7 @@
-"""Reductions: how much a token of each episode weighs in the loss. Fixed by the whole batch, so that neither packing nor
-accumulation can change it. Axes: N nodes; episodes are leaves.
+"""Reductions: how much a token of each episode weighs in the loss.
+
+They are fixed by the whole batch, so that neither packing nor accumulation can change it. Axes: N nodes; episodes are
+leaves.
 """
 
 from __future__ import annotations

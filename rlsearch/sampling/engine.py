@@ -51,7 +51,8 @@ class Engine:
     def __init__(self, cfg: DecoderConfig, sampling: SamplingConfig, automaton: Automaton, *, end_ids: Sequence[int]):
         if sampling.max_context > cfg.max_positions:
             raise InputError(
-                f"config.sampling.max_context is {sampling.max_context}, but the model has {cfg.max_positions} positions"
+                f"config.sampling.max_context is {sampling.max_context}, but the model has"
+                f" {cfg.max_positions} positions"
             )
         self.cfg, self.sampling = cfg, sampling
         self._table, self._accept = jnp.asarray(automaton.table), automaton.accept

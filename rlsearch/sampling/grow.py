@@ -135,8 +135,8 @@ class Grower:
         slots = list(range(self.used, self.used + len(points)))
         if slots[-1] >= self.engine.sampling.slots[-1]:
             raise InputError(
-                f"{slots[-1] + 1} rollouts at once exceed the {self.engine.sampling.slots[-1]} of config.sampling.slots;"
-                f" raise it, or lower the questions of a step"
+                f"{slots[-1] + 1} rollouts at once exceed the {self.engine.sampling.slots[-1]} of"
+                f" config.sampling.slots; raise it, or lower the questions of a step"
             )
         self.engine.copy(source=[point.slot for _, point in points], target=slots)
         self.used += len(points)

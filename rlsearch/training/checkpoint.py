@@ -42,8 +42,8 @@ class Checkpoints:
             found = self.manager.restore(step, args=args)
         except Exception as error:  # Orbax, TensorStore and JSON raise types of their own for damaged files
             raise InputError(
-                f"{self.directory / str(step)}: this checkpoint cannot be read ({_first_line(error)}); delete that directory"
-                f" to go on from an older one, or use another --workdir"
+                f"{self.directory / str(step)}: this checkpoint cannot be read ({_first_line(error)}); delete that"
+                f" directory to go on from an older one, or use another --workdir"
             ) from error
         return found["state"], found["record"]
 

@@ -1,4 +1,4 @@
-"""Grain streams: questions in shuffled order, and the steps of a warm-up. Their state is an index, so resuming is exact."""
+"""Grain streams: shuffled questions, and the steps of a warm-up. Their state is an index, so resuming is exact."""
 
 from __future__ import annotations
 

@@ -29,9 +29,8 @@ class Workdir:
         mine, file = json.loads(config.to_json_best_effort()), self.path / "config.json"
         if file.exists():
             theirs = _read_json(file)
-            differing = sorted({key for key in _leaves(mine) ^ _leaves(theirs)})
-            if differing:
-                keys = sorted({key for key, _ in differing})
+            keys = sorted({key for key, _ in _leaves(mine) ^ _leaves(theirs)})
+            if keys:
                 raise InputError(
                     f"{self.path}: belongs to a run of another config; they differ in {', '.join(keys)}."
                     f" Use another --workdir, or the config that the run was started with"

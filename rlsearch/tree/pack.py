@@ -137,9 +137,9 @@ class _Splitter:
         length, sampled = len(above) + len(own), self._sampled([own])
         if leaf or length >= self.width or sampled > self.targets:
             raise InputError(
-                f"question index {self.forest.nodes.question[node]}: a path of {length} tokens, {sampled} of them sampled"
-                f" in its last node, does not fit a row of {self.width} tokens and {self.targets} targets; raise"
-                f" training.row_tokens or training.row_targets, or lower sampling.max_context"
+                f"question index {self.forest.nodes.question[node]}: a path of {length} tokens, {sampled} of them"
+                f" sampled in its last node, does not fit a row of {self.width} tokens and {self.targets} targets; raise"
+                f" config.rl.batch.row_tokens or row_targets, or lower config.sampling.max_context"
             )
 
 
@@ -155,16 +155,14 @@ def _first_fit(pieces: list[_Piece], width: int, targets: int) -> list[list[_Pie
     bins: list[list[_Piece]] = []
     room: list[list[int]] = []
     for piece in sorted(pieces, key=lambda piece: -len(piece.index)):
-        for members, left in zip(bins, room, strict=True):
-            if left[0] >= len(piece.index) and left[1] >= piece.targets:
-                break
-        else:
-            members, left = [], [width, targets]
-            bins.append(members)
-            room.append(left)
-        members.append(piece)
-        left[0] -= len(piece.index)
-        left[1] -= piece.targets
+        fitting = (row for row, left in enumerate(room) if left[0] >= len(piece.index) and left[1] >= piece.targets)
+        row = next(fitting, len(bins))
+        if row == len(bins):
+            bins.append([])
+            room.append([width, targets])
+        bins[row].append(piece)
+        room[row][0] -= len(piece.index)
+        room[row][1] -= piece.targets
     return bins
 
 
