@@ -138,8 +138,8 @@ class _Splitter:
         if leaf or length >= self.width or sampled > self.targets:
             raise InputError(
                 f"question index {self.forest.nodes.question[node]}: a path of {length} tokens, {sampled} of them"
-                f" sampled in its last node, does not fit a row of {self.width} tokens and {self.targets} targets; raise"
-                f" config.rl.batch.row_tokens or row_targets, or lower config.sampling.max_context"
+                f" sampled in its last node, does not fit a row of {self.width} tokens and {self.targets} targets;"
+                f" raise config.rl.batch.row_tokens or row_targets, or lower config.sampling.max_context"
             )
 
 

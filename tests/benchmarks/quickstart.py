@@ -19,15 +19,8 @@ from typing import Any
 def run(config: str, seed: int, workdir: Path) -> tuple[dict[str, Any], float]:
     """The summary of one run and the minutes that the command took, start of the interpreter included."""
     begun = time.monotonic()
-    command = [
-        sys.executable,
-        "-m",
-        "rlsearch.train",
-        f"--config={config}",
-        f"--config.seed={seed}",
-        f"--workdir={workdir}",
-    ]
-    subprocess.run(command, check=True, stdout=sys.stderr)
+    options = [f"--config={config}", f"--config.seed={seed}", f"--workdir={workdir}"]
+    subprocess.run([sys.executable, "-m", "rlsearch.train", *options], check=True, stdout=sys.stderr)
     return json.loads((workdir / "summary.json").read_text()), (time.monotonic() - begun) / 60
 
 
