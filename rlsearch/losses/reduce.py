@@ -17,8 +17,12 @@ def token(length: Float[Array, "N"], kept: Bool[Array, "N"]) -> Float[Array, "N"
 
 
 def sequence(length: Float[Array, "N"], kept: Bool[Array, "N"]) -> Float[Array, "N"]:
-    """Every episode weighs the same, and its tokens share that (GRPO, arXiv 2402.03300): 1 / (episodes x length)."""
-    return 1.0 / (jnp.maximum(kept.sum(), 1) * jnp.maximum(length, 1.0))
+    """Every episode weighs the same, and its tokens share that (GRPO, arXiv 2402.03300): 1 / (episodes x length).
+
+    An episode without sampled tokens has nothing to share, and is not counted.
+    """
+    count = (kept & (length > 0)).sum()
+    return 1.0 / (jnp.maximum(count, 1) * jnp.maximum(length, 1.0))
 
 
 REDUCTIONS = {"token": token, "sequence": sequence}
