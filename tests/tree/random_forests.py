@@ -26,7 +26,8 @@ def random_trees(
         kind = Kind(rng.choice(list(Kind)[1:])) if level else Kind.PROMPT
         tokens = rng.integers(VOCABULARY, size=rng.integers(0 if level else 1, longest + 1)).tolist()
         sampled = level > 0 and kind != Kind.OBSERVATION
-        logps = (-rng.exponential(2.0, size=len(tokens))).tolist() if sampled else None
+        # Near a uniform policy over the vocabulary, so that ratios lie on both sides of a clip.
+        logps = (-abs(rng.normal(3.4, 0.4, size=len(tokens)))).tolist() if sampled else None
         count = int(rng.integers(0 if level else 1, branching + 1)) if level < depth else 0
         children = [branch(level + 1) for _ in range(count)]
         end = {} if children else {"episode": next(episodes), "rewards": rng.choice(REWARDS, size=TERMS).tolist()}
