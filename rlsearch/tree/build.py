@@ -46,27 +46,39 @@ class _Flat:
 
     def __init__(self, terms: int):
         self.terms = terms
-        self.tokens: list[list] = []
-        self.nodes: list[list] = []
+        self.token_id, self.position, self.prev, self.behavior_logp = [], [], [], []
+        self.nodes: list[list[int]] = []
+        self.spans: list[list[int]] = []  # of each node: first token, end of its own, end of those below
         self.rewards: list[Sequence[float]] = []
 
-    def add(self, root: Branch, *, question: int, parent: int, prev: int, position: int) -> None:
-        index, first = len(self.nodes), len(self.tokens)
-        self._check(root, index)
+    def add(self, branch: Branch, *, question: int, parent: int, prev: int, position: int) -> None:
+        index, first, count = len(self.nodes), len(self.token_id), len(branch.tokens)
+        self._check(branch, index)
+        sampled = branch.logps is not None
         self.nodes.append(
-            [0, parent, root.kind, root.turn, question, root.episode, root.role, root.version]
-            + [len(root.tokens) if root.logps is not None else 0]
+            [
+                0,
+                parent,
+                branch.kind,
+                branch.turn,
+                question,
+                branch.episode,
+                branch.role,
+                branch.version,
+                count * sampled,
+            ]
         )
-        self.rewards.append(root.rewards if len(root.rewards) else [0.0] * self.terms)
-        logps = root.logps if root.logps is not None else [0.0] * len(root.tokens)
-        for token, logp in zip(root.tokens, logps, strict=True):
-            self.tokens.append([token, index, position, prev, 0, root.logps is not None, logp])
-            prev, position = len(self.tokens) - 1, position + 1
-        for child in root.children:
-            self.add(child, question=question, parent=index, prev=prev, position=position)
+        self.spans.append([first, first + count, 0])
+        self.rewards.append(branch.rewards if len(branch.rewards) else [0.0] * self.terms)
+        self.token_id.extend(branch.tokens)
+        self.position.extend(range(position, position + count))
+        self.prev.extend([prev, *range(first, first + count - 1)][:count])
+        self.behavior_logp.extend(branch.logps if sampled else [0.0] * count)
+        for child in branch.children:
+            last = first + count - 1 if count else prev
+            self.add(child, question=question, parent=index, prev=last, position=position + count)
         self.nodes[index][0] = len(self.nodes)
-        for token in range(first, first + len(root.tokens)):
-            self.tokens[token][4] = len(self.tokens)
+        self.spans[index][2] = len(self.token_id)
 
     def _check(self, branch: Branch, index: int) -> None:
         if branch.logps is not None and len(branch.logps) != len(branch.tokens):
@@ -79,12 +91,17 @@ class _Flat:
             raise ValueError(f"node {index}: {len(branch.rewards)} rewards, the forest has {self.terms} terms")
 
     def forest(self) -> Forest:
-        columns = list(zip(*self.tokens, strict=True)) or [()] * 7
-        table = [np.asarray(column, np.int32) for column in list(zip(*self.nodes, strict=True)) or [()] * 9]
-        rewards = np.asarray(self.rewards, np.float32).reshape(len(self.nodes), self.terms)
+        table = np.asarray(self.nodes, np.int32).reshape(-1, 9)
+        spans = np.asarray(self.spans, np.int32).reshape(-1, 3)
+        node = np.repeat(np.arange(len(table), dtype=np.int32), spans[:, 1] - spans[:, 0])
+        rewards = np.asarray(self.rewards, np.float32).reshape(len(table), self.terms)
         return Forest(
-            *[np.asarray(column, np.int32) for column in columns[:5]],
-            sampled=np.asarray(columns[5], bool),
-            behavior_logp=np.asarray(columns[6], np.float32),
-            nodes=Nodes(*table, rewards=rewards),
+            token_id=np.asarray(self.token_id, np.int32),
+            token_node=node,
+            position=np.asarray(self.position, np.int32),
+            prev=np.asarray(self.prev, np.int32),
+            token_end=spans[node, 2],
+            sampled=table[node, 8] > 0,
+            behavior_logp=np.asarray(self.behavior_logp, np.float32),
+            nodes=Nodes(*table.T.copy(), rewards=rewards),
         )
