@@ -84,6 +84,7 @@ def get_config() -> ConfigDict:
             "snapshot_every": 5,
             "snapshot_trees": 4,
             "remat": True,
+            "logp_gap": 1e-4,
             "batch": {
                 "questions": 8,
                 "row_tokens": 1024,

@@ -132,6 +132,7 @@ def get_config() -> ConfigDict:
             "snapshot_every": 40,
             "snapshot_trees": 4,
             "remat": False,
+            "logp_gap": 1e-4,
             "batch": {
                 "questions": 16,
                 "row_tokens": 256,

@@ -43,6 +43,7 @@ class RlConfig:
     snapshot_every: int  # rollouts written for the report; 0 writes none
     snapshot_trees: int
     remat: bool
+    logp_gap: float  # mean difference between the sampler's log-probabilities and the step's that stops a run, in nats
 
 
 def reinforce(
@@ -65,7 +66,8 @@ def reinforce(
       evaluate: called with the number of updates and a local copy of the parameters, every ``evaluate_every`` steps.
 
     Raises:
-      InputError: a step that was not finite; the batch is saved in the workdir.
+      InputError: a step that was not finite (the batch is saved in the workdir), or whose log-probabilities are not
+        those that the sampler recorded.
     """
     optimizer = make_optimizer(config.optimizer, steps=config.steps * config.updates_per_batch)
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.kl_coefficient else None
@@ -91,6 +93,7 @@ def reinforce(
             state, metrics, credit = _update(step, state, reference, batch, mesh, config.updates_per_batch)
             row = {"stage": STAGE, "step": number, "time": spent + time.monotonic() - clock, **batch.metrics, **metrics}
             _stop_unless_finite(row, batch, workdir)
+            _stop_on_gap(row, config.logp_gap)
             workdir.append("metrics.jsonl", row)
             bar.update()
             bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
@@ -135,6 +138,15 @@ def _stop_unless_finite(row: dict[str, Any], batch: Batch, workdir: Workdir) -> 
         f"rl step {row['step']}: loss {row['loss']}, gradient norm {row['grad_norm']}; the update was not made and the"
         f" batch is in {file}. Lower the learning rate, or look at the batch"
     )
+
+
+def _stop_on_gap(row: dict[str, Any], limit: float) -> None:
+    """The policy that is trained must be the one that wrote the rollouts."""
+    if row.get("logp_gap", 0.0) > limit:
+        raise InputError(
+            f"rl step {row['step']}: log-probabilities of sampler and step differ by {row['logp_gap']:.2g} nats on average,"
+            f" more than config.rl.logp_gap {limit:.2g}; temperature, precision or masks disagree"
+        )
 
 
 def _snapshot(batch: Batch, credit, collector: Collector, workdir: Workdir, number: int, trees: int) -> None:
