@@ -1,0 +1,80 @@
+"""Forests through the public policy step, with the gradient as its result."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import optax
+
+from rlsearch.credit.estimators import CreditConfig
+from rlsearch.losses.policy import LossConfig
+from rlsearch.models import sharding
+from rlsearch.models.decoder import Params
+from rlsearch.models.sharding import MeshConfig
+from rlsearch.training.state import fresh
+from rlsearch.training.step import StepConfig, make_policy_step
+from rlsearch.tree.forest import Forest, Nodes, Rows
+from rlsearch.tree.pack import pack, pad_nodes
+from tests.models import small
+
+# Makes no update; its state after a step is the gradient.
+GRADIENT = optax.GradientTransformation(
+    init=lambda params: jax.tree.map(jax.numpy.zeros_like, params),
+    update=lambda grads, state, params: (jax.tree.map(jax.numpy.zeros_like, grads), grads),
+)
+BLOCKS, NODES = 64, 128  # one compilation serves every forest; idle blocks cost nothing
+
+
+def config(estimator: str, reduction: str, *, drop_equal: bool = True) -> StepConfig:
+    """Everything that makes the loss at once: narrow clips, KL, entropy, a temperature."""
+    return StepConfig(
+        model=small.config(),
+        credit=CreditConfig(estimator, scale=True, drop_equal=drop_equal),
+        loss=LossConfig(
+            clip_low=0.2, clip_high=0.3, kl_coefficient=0.1, kl_estimator="k3", entropy_coefficient=0.05,
+            reduction=reduction,
+        ),
+        weights=(1.0, 0.5),
+        temperature=0.7,
+        remat=False,
+    )  # fmt: skip
+
+
+def mesh(data: int = 1, fsdp: int = 1, model: int = 1) -> jax.sharding.Mesh:
+    return sharding.make_mesh(MeshConfig(data, fsdp, model), jax.devices()[: data * fsdp * model])
+
+
+compiled = functools.cache(make_policy_step)
+
+
+def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows, int, Nodes]:
+    """Rows in BLOCKS blocks of ``block``; those that are not used repeat the last one, and must not count."""
+    rows = pack(forest, width=width, targets=targets, multiple=block).rows
+    used = len(rows.token_id) // block
+    rows = jax.tree.map(lambda leaf: leaf.reshape(used, block, *leaf.shape[1:]), rows)
+    rows = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], BLOCKS - used, axis=0)]), rows)
+    return rows, used, pad_nodes(forest.nodes, NODES)
+
+
+def loss_and_gradient(
+    params: Params, reference: Params | None, forest: Forest, step: StepConfig, mesh, **shape: int
+) -> tuple[float, Params]:
+    rows, used, nodes = batch(forest, **shape)
+    state = fresh(params, GRADIENT, mesh)
+    if reference is not None:
+        reference = jax.device_put(reference, sharding.shard(reference, mesh))
+    state, metrics, _ = compiled(step, GRADIENT, mesh)(state, reference, sharding.to_global(rows, mesh), used, nodes)
+    return float(metrics["loss"]), jax.tree.map(np.asarray, state.opt_state)
+
+
+def assert_equal(found: tuple[float, Params], expected: tuple[float, Params]) -> None:
+    """Loss to 1e-5 and gradient to 1e-4, relative; each leaf apart, as far as it weighs anything."""
+    scale = sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(expected[1])) ** 0.5
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for (path, got), want in zip(
+        jax.tree_util.tree_flatten_with_path(found[1])[0], jax.tree.leaves(expected[1]), strict=True
+    ):
+        gap, norm = np.linalg.norm(got - want), np.linalg.norm(want)
+        assert gap <= 1e-4 * norm + 1e-6 * scale, f"{jax.tree_util.keystr(path)}: off by {gap} of {norm}"
