@@ -41,10 +41,12 @@ class Credit:
 
 def total(nodes: Nodes, weights: tuple[float, ...]) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
     """The weighted sum of the reward terms, and which leaves could be scored in every term of non-zero weight."""
-    used = jnp.asarray(weights) != 0
-    scored = leaves(nodes) & ~(jnp.isnan(nodes.rewards) & used[None]).any(axis=1)
-    clean = jnp.where(jnp.isnan(nodes.rewards), 0.0, nodes.rewards)
-    return jnp.where(scored, clean @ jnp.asarray(weights, jnp.float32), 0.0), scored
+    weight = jnp.asarray(weights, jnp.float32)[None]
+    unscored = jnp.isnan(nodes.rewards)
+    scored = leaves(nodes) & ~(unscored & (weight != 0)).any(axis=1)
+    # No matmul: it may round rewards to bfloat16, and equal rows to different sums.
+    terms = jnp.where(unscored, 0.0, nodes.rewards) * weight
+    return jnp.where(scored, terms.sum(axis=1), 0.0), scored
 
 
 def normalise(
