@@ -1,0 +1,43 @@
+"""The slow twin of the engine: the whole context through the decoder for every token."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlsearch.models import decoder
+
+LENGTH = 96  # contexts are padded to this, so that one compilation serves all
+
+
+@partial(jax.jit, static_argnums=1)
+def _next_logits(params, cfg, tokens, last):
+    position = jnp.arange(LENGTH)[None]
+    hidden = decoder.apply(
+        params, cfg, token_id=tokens, position=position, token_end=jnp.full((1, LENGTH), LENGTH), remat=False
+    )
+    return decoder.logits(params, cfg, hidden[0, last])
+
+
+def next_logps(params, cfg, context, *, temperature: float) -> np.ndarray:
+    """Log-probabilities of the token after ``context``, f32[V]; those at temperature 1 where it is 0."""
+    tokens = np.zeros((1, LENGTH), np.int32)
+    tokens[0, : len(context)] = context
+    logits = _next_logits(params, cfg, tokens, len(context) - 1)
+    return np.asarray(jax.nn.log_softmax(logits / (temperature or 1.0)))
+
+
+def turn(params, cfg, context, *, tokenizer, stops, budget: int, key, temperature: float):
+    """What the policy writes after ``context``: tokens, log-probabilities, and whether it stopped by itself."""
+    tokens, logps = [], []
+    for n in range(budget):
+        logp = next_logps(params, cfg, [*context, *tokens], temperature=temperature)
+        noise = jax.random.gumbel(jax.random.fold_in(key, n), logp.shape) if temperature else 0.0
+        tokens.append(int(np.argmax(logp + noise)))
+        logps.append(float(logp[tokens[-1]]))
+        if tokens[-1] in tokenizer.eos_ids or any(stop in tokenizer.decode(tokens) for stop in stops):
+            return tokens, logps, True
+    return tokens, logps, False
