@@ -120,6 +120,18 @@ class Grower:
         self.trees.append(tree)
         return tree
 
+    def claim(self, slots: int) -> None:
+        """Checks that the engine has as many slots.
+
+        Raises:
+          InputError: it has fewer.
+        """
+        if slots > self.engine.sampling.slots[-1]:
+            raise InputError(
+                f"{slots} rollouts at once exceed the {self.engine.sampling.slots[-1]} of config.sampling.slots;"
+                f" raise it, or lower the questions of a step"
+            )
+
     def read_prompts(self) -> None:
         """Reads every prompt once, a slot each; trees with equal prompts share the slot."""
         first: dict[tuple[int, ...], int] = {}
@@ -235,8 +247,10 @@ def grow(grower: Grower, expander: Expander, questions: Sequence[Question], rng:
     """Grows the trees of a batch of questions, in their order.
 
     Raises:
-      InputError: a question whose prompt leaves no room for a turn; names it, its length and the context.
+      InputError: more rollouts than the engine has slots, or a question whose prompt leaves no room for a turn or is
+        longer than what can be read at once; names it, its length and the limit.
     """
+    grower.claim(len(questions) * expander.leaves)
     scene, sampling = grower.scene, grower.engine.sampling
     prompts = [scene.template.prompt_ids(scene.tokenizer, question.text) for question in questions]
     for question, prompt in zip(questions, prompts, strict=True):
@@ -244,6 +258,11 @@ def grow(grower: Grower, expander: Expander, questions: Sequence[Question], rng:
             raise InputError(
                 f"question {question.id}: its prompt of {len(prompt)} tokens and one turn of {sampling.max_turn_tokens}"
                 f" exceed config.sampling.max_context {sampling.max_context}; raise it or leave the question out"
+            )
+        if len(prompt) > max(sampling.buckets):
+            raise InputError(
+                f"question {question.id}: its prompt of {len(prompt)} tokens exceeds the largest of"
+                f" config.sampling.buckets {sampling.buckets}; add a larger one or leave the question out"
             )
     expander.grow(grower, [scene.env.start(question) for question in questions], prompts, rng)
     return grower.trees
