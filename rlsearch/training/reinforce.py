@@ -144,8 +144,8 @@ def _stop_on_gap(row: dict[str, Any], limit: float) -> None:
     """The policy that is trained must be the one that wrote the rollouts."""
     if row.get("logp_gap", 0.0) > limit:
         raise InputError(
-            f"rl step {row['step']}: log-probabilities of sampler and step differ by {row['logp_gap']:.2g} nats on average,"
-            f" more than config.rl.logp_gap {limit:.2g}; temperature, precision or masks disagree"
+            f"rl step {row['step']}: log-probabilities of sampler and step differ by {row['logp_gap']:.2g} nats"
+            f" on average, more than config.rl.logp_gap {limit:.2g}; temperature, precision or masks disagree"
         )
 
 
