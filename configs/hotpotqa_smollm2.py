@@ -52,10 +52,10 @@ def get_config() -> ConfigDict:
     config.sampling = ConfigDict(
         {
             "slots": (8, 32),
-            "max_context": 640,
+            "max_context": 1024,
             "max_turn_tokens": 64,
-            "max_observation_tokens": 160,
-            "buckets": (1, 64, 192, 256),
+            "max_observation_tokens": 256,
+            "buckets": (1, 192, 288),
             "temperature": 1.0,
         }
     )

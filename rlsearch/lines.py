@@ -42,6 +42,6 @@ def finished(summary: dict[str, Any], page: Path) -> str:
     )
     seconds = summary["seconds"]["total"]
     return (
-        f"\n{head}{body}\n{seconds / 60:.1f} minutes in this call, {summary['peak_gb']:.1f} GB of memory at most\n"
-        f"export: {summary['export']}\nreport: {page}"
+        f"\n{head}{body}\n{seconds / 60:.1f} minutes, {summary['peak_gb']:.1f} GB of memory at most\n"
+        f"export, read back and compared: {summary['export']}\nreport: {page}"
     )

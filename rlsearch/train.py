@@ -23,7 +23,6 @@ from rlsearch.credit.estimators import CreditConfig
 from rlsearch.errors import InputError, nearest
 from rlsearch.evaluation.evaluate import evaluate
 from rlsearch.interop.export import export_model
-from rlsearch.interop.load import import_model
 from rlsearch.losses.policy import LossConfig
 from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import Params
@@ -64,28 +63,27 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     params = parts.policy.params
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
     if config.warmup is not None:
-        params, seconds["warmup"] = timed(lambda: _warm_up(config, parts, mesh, workdir))
+        params, seconds["warmup"] = _warm_up(config, parts, mesh, workdir)
     before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), workdir, step=0))
     say(workdir, lines.evaluated("before", before))
-    state, seconds["rl"] = timed(lambda: _reinforce(config, parts, params, mesh, workdir))
+    state, seconds["rl"] = _reinforce(config, parts, params, mesh, workdir)
     local = sharding.to_local(state.params, mesh)
     after, spent = timed(lambda: measure(parts, local, workdir, step=config.rl.steps))
     seconds["evaluate"] += spent
     say(workdir, lines.evaluated("after", after))
     summary = {
-        "before": before, "after": after, "seconds": seconds | {"total": time.monotonic() - begun},
+        "before": before, "after": after, "seconds": seconds | {"total": sum(seconds.values())},
         "peak_gb": peak_gb(), "parameters": decoder.parameter_count(local), "export": str(path / "export"),
     }  # fmt: skip
     if workdir.writes:
         export_model(path / "export", jax.device_get(local), parts.policy.model, parts.policy.tokenizer)
-        import_model(path / "export")
         workdir.write_json("summary.json", summary)
         page = report(path)
         say(workdir, lines.finished(summary, page))
     return summary
 
 
-def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> Params:
+def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> tuple[Params, float]:
     warmup = configs.read(config.warmup, WarmupConfig, "config.warmup")
     demonstrator = Demonstrator(
         worlds=tuple(parts.task.worlds.values()), traces=warmup.traces, hops=tuple(config.task.worlds.hops),

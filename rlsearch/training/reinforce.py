@@ -57,13 +57,16 @@ def reinforce(
     workdir: Workdir,
     seed: int,
     evaluate: Callable[[int, Params], None],
-) -> TrainState:
+) -> tuple[TrainState, float]:
     """Trains ``params``; goes on from the newest checkpoint where there is one, as if it had not stopped.
 
     Args:
       questions: to learn from.
       collector: writes the rollouts.
       evaluate: called with the number of updates and a local copy of the parameters, every ``evaluate_every`` steps.
+
+    Returns:
+      The state, and the seconds that the stage took, those before an interruption included.
 
     Raises:
       InputError: a step that was not finite (the batch is saved in the workdir), or whose log-probabilities are not
@@ -104,7 +107,7 @@ def reinforce(
             if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
                 evaluate(number, sharding.to_local(state.params, mesh))
     checkpoints.close()
-    return state
+    return state, spent + time.monotonic() - clock
 
 
 def _collect(collector: Collector, state: TrainState, questions, *, seed: int, number: int, mesh: Mesh) -> Batch:

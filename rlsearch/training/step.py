@@ -81,7 +81,8 @@ def make_supervised_step(
     """Builds ``step(state, rows, blocks) -> (state, metrics)``: maximum likelihood of the targets."""
 
     def step(state: TrainState, rows: Rows, blocks: Int[Array, ""]):
-        count = jnp.maximum((rows.target >= 0).sum(), 1).astype(jnp.float32)
+        used = jnp.arange(len(rows.target))[:, None, None] < blocks
+        count = jnp.maximum((used & (rows.target >= 0)).sum(), 1).astype(jnp.float32)
 
         def loss_of_block(params, block: Rows):
             logp, _ = target_logps(params, model, block, temperature=1.0, remat=remat)

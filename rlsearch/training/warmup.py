@@ -48,8 +48,11 @@ def warm_up(
     demonstrator: Demonstrator,
     mesh: Mesh,
     workdir: Workdir,
-) -> Params:
+) -> tuple[Params, float]:
     """Trains ``params`` on demonstrations; goes on from the newest checkpoint of the stage where there is one.
+
+    Returns:
+      The parameters, and the seconds that the stage took, those before an interruption included.
 
     Raises:
       InputError: a step that was not finite.
@@ -84,7 +87,7 @@ def warm_up(
             if number % config.checkpoint_every == 0 or number == config.steps:
                 checkpoints.save(number, state, {"seconds": spent + time.monotonic() - clock})
     checkpoints.close()
-    return state.params
+    return state.params, spent + time.monotonic() - clock
 
 
 def _one_block(leaf: np.ndarray) -> np.ndarray:
