@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from rlsearch.models import decoder
 from rlsearch.models.decoder import DecoderConfig, Params
@@ -21,11 +23,12 @@ def config(*, family: str = "qwen2", tied: bool = True, n_kv_heads: int = 2) -> 
 
 @functools.cache
 def parameters(cfg: DecoderConfig, seed: int = 0) -> Params:
-    """Fresh parameters and noise, so that biases and norms take part; wide enough that attention is far from even."""
-    params = decoder.init(jax.random.key(seed), cfg)
-    leaves, shape = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    noisy = [
-        leaf + 0.2 * jax.random.normal(key, leaf.shape, leaf.dtype) for leaf, key in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(shape, noisy)
+    """Noise in every leaf, biases and norms included, wide enough that attention is far from even."""
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(functools.partial(decoder.init, cfg=cfg), jax.random.key(0))
+
+    def leaf(path, shape):
+        noise = 0.35 * rng.normal(size=shape.shape) + path[-1].key.endswith("scale")
+        return jnp.asarray(noise, shape.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
