@@ -36,18 +36,23 @@ class Demonstrator:
     process: int
 
     def rows(self, step: int) -> Rows:
-        """Rows [R, W] filled with traces until the next one fits nowhere."""
+        """Rows [R, W] filled with traces until the next one fits nowhere; always R of them, the shape of the step."""
         rng = np.random.default_rng([self.seed, 3, self.process, step])
-        room, trees = [self.row_tokens] * self.rows_of_step, []
+        room, trees = np.tile([self.row_tokens, self.row_targets], (self.rows_of_step, 1)), []
         while True:
             world, hops = self.worlds[rng.integers(len(self.worlds))], self.hops[rng.integers(len(self.hops))]
             root = self.branch(draw_trace(self.traces, world, rng, hops=hops), episode=len(trees))
-            length = _length(root)
-            fits = [row for row, left in enumerate(room) if left >= length]
-            if not fits:
+            size = _size(root)
+            fits = np.flatnonzero((room >= size).all(axis=1))
+            if not len(fits):
                 break
-            room[fits[0]] -= length
+            room[fits[0]] -= size
             trees.append((len(trees), root))
+        while len((rows := self._pack(trees)).token_id) > self.rows_of_step:  # it packs in another order
+            trees.pop()
+        return rows
+
+    def _pack(self, trees: Sequence[tuple[int, Branch]]) -> Rows:
         forest = build(trees, terms=0)
         return pack.pack(forest, width=self.row_tokens, targets=self.row_targets, multiple=self.rows_of_step).rows
 
@@ -76,5 +81,7 @@ def _append(parent: Branch, child: Branch) -> Branch:
     return child
 
 
-def _length(branch: Branch) -> int:
-    return len(branch.tokens) + sum(map(_length, branch.children))
+def _size(branch: Branch) -> np.ndarray:
+    """Tokens of a branch and what is below it, and how many of them the demonstrator wrote."""
+    own = np.array([len(branch.tokens), len(branch.tokens) if branch.logps is not None else 0])
+    return sum(map(_size, branch.children), own)
