@@ -65,7 +65,7 @@ def warmed() -> Small:
     workdir.open(small)
     parts = assemble.assemble(small, workdir.path, writes=True)
     mesh = one_device()
-    params = warm_up(
+    params, _ = warm_up(
         configs.read(small.warmup, WarmupConfig, "config.warmup"), parts.policy.params, model=parts.policy.model,
         demonstrator=demonstrator(small, parts), mesh=mesh, workdir=workdir,
     )  # fmt: skip
