@@ -80,7 +80,7 @@ class Engine:
           new: the tokens to read, one list for each of them, none empty.
           start: tokens that each slot holds already; what lies behind is forgotten.
           budget: tokens to write at most in each; 0 only reads.
-          key: one random key for each, Key[len(slots)]; token n of a turn is drawn with ``fold_in(key, n)``.
+          key: random keys, at least one for each; token n of a turn is drawn with ``fold_in(key, n)``.
           temperature: 0 takes the most likely token; log-probabilities are then those at temperature 1.
 
         Returns:
@@ -102,7 +102,7 @@ class Engine:
             budget=_rows(budget, rows, wide, idle=0),
             key=np.zeros((wide, 2), np.uint32),
         )
-        call.key[rows] = jax.random.key_data(key)
+        call.key[rows] = np.asarray(jax.random.key_data(key))[: len(slots)]
         for row, ids in zip(rows, new, strict=True):
             call.new[row, : len(ids)] = ids
         self.cache, written = _write(

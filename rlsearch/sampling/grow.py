@@ -182,7 +182,9 @@ class Grower:
         return [episode for episode in live if self._append_observation(episode)]
 
     def _write(self, slots, new, start, budget, numbers, turn):
-        keys = _keys(self.key, np.asarray(numbers, np.uint32), np.uint32(turn))
+        padded = np.zeros(self.engine.sampling.slots[-1], np.uint32)  # one shape, so that one compilation serves all
+        padded[: len(numbers)] = numbers
+        keys = _keys(self.key, padded, np.uint32(turn))
         self.counts.read_tokens += sum(map(len, new))
         return self.engine.write(
             self.params, slots=slots, new=new, start=start, budget=budget, key=keys, temperature=self.temperature

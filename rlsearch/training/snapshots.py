@@ -25,17 +25,22 @@ NAMES = {
 def snapshot(
     batch: Batch, credit: Credit, *, tokenizer: Tokenizer, reward: Reward, step: int, trees: int
 ) -> dict[str, Any]:
-    """The first ``trees`` trees of a batch. Groups that carried no signal were left out of the forest: advantage 0."""
-    advantage = _per_node(credit)
-    in_forest, index, shown = set(batch.forest.nodes.question.tolist()), 0, []
-    for tree in batch.trees:
-        size, first = _size(tree.root), index if tree.question in in_forest else None
-        index += size if first is not None else 0
-        if len(shown) < trees:
-            rows: list[dict[str, Any]] = []
-            _add(rows, tree.root, NONE, first, advantage, tokenizer, reward)
-            question = batch.questions[tree.question]
-            shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
+    """``trees`` trees of a batch, those that carry a signal first.
+
+    Groups without a signal were left out of the forest: their tokens have advantage 0.
+    """
+    advantage, in_forest = _per_node(credit), set(batch.forest.nodes.question.tolist())
+    first, index = {}, 0
+    for number, tree in enumerate(batch.trees):
+        first[number] = index if tree.question in in_forest else None
+        index += _size(tree.root) if tree.question in in_forest else 0
+    chosen = sorted(range(len(batch.trees)), key=lambda number: first[number] is None)[:trees]
+    shown = []
+    for number in chosen:
+        rows: list[dict[str, Any]] = []
+        _add(rows, batch.trees[number].root, NONE, first[number], advantage, tokenizer, reward)
+        question = batch.questions[batch.trees[number].question]
+        shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
     return {"step": step, "trees": shown}
 
 
