@@ -124,7 +124,7 @@ def get_config() -> ConfigDict:
     )
     config.rl = ConfigDict(
         {
-            "steps": 200,
+            "steps": 280,
             "updates_per_batch": 1,
             "checkpoint_every": 20,
             "keep": 2,
