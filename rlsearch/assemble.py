@@ -39,30 +39,10 @@ class PreviousTokenConfig:
 
 
 @dataclass(frozen=True)
-class ArchitectureConfig:
-    """A decoder whose vocabulary is the tokenizer's; the fields are those of ``DecoderConfig``."""
-
-    family: str
-    d_model: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    d_ff: int
-    rope_theta: float
-    norm_eps: float
-    qkv_bias: bool
-    tied: bool
-    max_positions: int
-    dtype: str
-    param_dtype: str
-
-
-@dataclass(frozen=True)
 class ScratchPolicy:
     """``config.policy`` of kind "scratch": a new model and a vocabulary trained on the task's own text."""
 
-    model: ArchitectureConfig
+    model: ConfigDict  # the fields of DecoderConfig but vocab_size, which is the vocabulary's
     vocab_size: int  # pieces at most
     vocab_corpora: int  # the vocabulary is trained on the passages of this many corpora
     vocab_questions: int  # and on this many questions
@@ -142,7 +122,8 @@ def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool
     spec = configs.read_kind(config.policy, kinds, "config.policy")
     if isinstance(spec, ScratchPolicy):
         tokenizer = _vocabulary(spec, config, task, directory, writes=writes)
-        model = DecoderConfig(vocab_size=tokenizer.vocab_size, **asdict(spec.model))
+        fields = ConfigDict({**spec.model, "vocab_size": tokenizer.vocab_size})
+        model = configs.read(fields, DecoderConfig, "config.policy.model")
         params = decoder.init(jax.random.key(config.seed), model)
         if spec.previous_token is not None:
             params = previous_token_head(params, model, **asdict(spec.previous_token))

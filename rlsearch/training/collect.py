@@ -10,12 +10,13 @@ import numpy as np
 
 from rlsearch.envs.types import Question
 from rlsearch.models.decoder import Params
+from rlsearch.rewards import answers
 from rlsearch.rewards.reward import Reward
 from rlsearch.sampling.engine import Engine
 from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
 from rlsearch.tree import pack
 from rlsearch.tree.build import build
-from rlsearch.tree.forest import Forest, Nodes, Rows
+from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, leaves
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Collector:
         states = [episode.state for tree in trees for episode in tree.episodes]
         lengths = _path_lengths(forest)
         return {
-            "exact_match": float(np.mean([self._exact(state) for state in states])),
+            "exact_match": float(np.mean([answers.exact_match(s.answer, golds=s.question.answers) for s in states])),
             "searches": float(np.mean([state.searches for state in states])),
             "answered": float(np.mean([state.answer is not None for state in states])),
             "episodes": float(len(states)),
@@ -112,20 +113,12 @@ class Collector:
             "cut_observations": float(grower.counts.cut_observations),
         }
 
-    @staticmethod
-    def _exact(state) -> float:
-        from rlsearch.rewards import answers
-
-        return answers.exact_match(state.answer, golds=state.question.answers)
-
 
 def _path_lengths(forest: Forest) -> int:
     """Tokens that the same episodes would take if nothing were shared."""
-    ends = (
-        np.append(np.flatnonzero(np.diff(forest.token_node)), len(forest.token_id) - 1) if len(forest.token_id) else []
-    )
-    is_leaf = forest.nodes.end == np.arange(1, len(forest.nodes.end) + 1)
-    return int(sum(forest.position[end] + 1 for end in ends if is_leaf[forest.token_node[end]]))
+    last_of_node = np.flatnonzero(np.diff(forest.token_node, append=NONE))
+    at_leaf = leaves(forest.nodes)[forest.token_node[last_of_node]]
+    return int((forest.position[last_of_node[at_leaf]] + 1).sum())
 
 
 def _at_least(floor: int, need: int) -> int:
