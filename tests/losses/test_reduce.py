@@ -1,0 +1,51 @@
+"""Reductions by hand: weights of one token of each episode."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlsearch.losses import reduce
+
+KEPT = np.ones(2, bool)
+
+
+def total(reduction, lengths: list[float], losses: list[float], kept: np.ndarray = KEPT) -> float:
+    """Loss of episodes whose tokens all have the same loss."""
+    weight = np.where(kept, reduction(jnp.array(lengths), jnp.asarray(kept)), 0.0)
+    return float((weight * np.array(lengths) * np.array(losses)).sum())
+
+
+@pytest.mark.parametrize(("lengths", "token", "sequence"), [([2.0, 8.0], 0.2, 0.5), ([1.0, 9.0], 0.1, 0.5)])
+def test_the_first_loses_one_the_second_nothing(lengths, token, sequence):
+    assert total(reduce.token, lengths, [1.0, 0.0]) == pytest.approx(token)
+    assert total(reduce.sequence, lengths, [1.0, 0.0]) == pytest.approx(sequence)
+
+
+def test_what_is_left_out_is_in_no_denominator():
+    """B075: a finished row of 4 tokens and a truncated one of 100: the denominator is 4."""
+    kept = np.array([True, False])
+    assert float(reduce.token(jnp.array([4.0, 100.0]), kept)[0]) == 0.25
+    assert float(reduce.sequence(jnp.array([4.0, 100.0]), kept)[0]) == 0.25
+
+
+@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+def test_copies_of_the_same_rows_do_not_change_the_loss(reduction):
+    """B076: G = 4 and G = 8."""
+    lengths, losses = [3.0, 5.0, 2.0, 7.0], [1.0, 0.5, 2.0, 0.0]
+    once = total(reduction, lengths, losses, np.ones(4, bool))
+    assert total(reduction, lengths * 2, losses * 2, np.ones(8, bool)) == pytest.approx(once, rel=1e-6)
+
+
+@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+@pytest.mark.parametrize(("lengths", "kept"), [([0.0, 0.0], [True, True]), ([3.0, 4.0], [False, False])])
+def test_nothing_kept_is_finite(reduction, lengths, kept):
+    assert np.isfinite(reduction(jnp.array(lengths), jnp.array(kept))).all()
+
+
+@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+def test_an_episode_without_tokens_takes_no_weight_from_the_others(reduction):
+    """B018."""
+    alone = total(reduction, [4.0], [1.0], np.ones(1, bool))
+    assert total(reduction, [4.0, 0.0], [1.0, 5.0]) == pytest.approx(alone) == 1.0

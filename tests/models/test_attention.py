@@ -1,0 +1,99 @@
+"""The mask and the grouped heads against loops, and blindness between siblings to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rlsearch.models import attention, decoder
+from rlsearch.tree.pack import pack
+from tests.models import small
+from tests.tree.random_forests import ancestors, random_forest
+
+WIDTH = 31
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    x = np.exp(x - x.max())
+    return x / x.sum()
+
+
+def test_the_mask_by_its_definition():
+    token_end = np.array([[4, 2, 4, 4, 6, 6, 7]])
+    seen = np.asarray(attention.visible(token_end))[0]
+    assert seen.tolist() == [[k <= q < token_end[0, k] for k in range(7)] for q in range(7)]
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 3), (4, 1)])
+def test_grouped_queries_against_a_loop(heads, key_heads):
+    rng = np.random.default_rng(heads * key_heads)
+    q = rng.normal(size=(2, 3, heads, 4)).astype(np.float32)
+    k, v = rng.normal(size=(2, 2, key_heads, 5, 4)).astype(np.float32)
+    mask = rng.random((2, 3, 5)) < 0.6
+    mask[:, :, 0] = True
+    out = np.asarray(attention.masked_attention(q, k, v, mask))
+    for b, t, h in np.ndindex(2, 3, heads):
+        group, keys = h // (heads // key_heads), np.flatnonzero(mask[b, t])
+        weights = softmax(np.array([q[b, t, h] @ k[b, group, c] / 2.0 for c in keys]))
+        np.testing.assert_allclose(out[b, t, h], weights @ v[b, group, keys], atol=1e-5)
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 2**32 - 1))
+@example(1)
+def test_gradients_flow_along_the_path_and_nowhere_else(seed):
+    """Siblings, other trees, padding and the future are exactly zero; every ancestor is not."""
+    forest = random_forest(seed, trees=2, depth=3, branching=2, longest=2)
+    sizes = np.bincount(np.cumsum(forest.prev < 0) - 1)
+    keep = int(np.cumsum(sizes)[np.cumsum(sizes) <= WIDTH][-1]) if sizes[0] <= WIDTH else 0
+    if not keep:
+        return
+    columns = {name: getattr(forest, name)[:keep] for name in ("position", "token_end")}
+    padding = np.arange(keep, WIDTH)
+    position = np.concatenate([columns["position"], 0 * padding])
+    token_end = np.concatenate([columns["token_end"], padding + 1])
+    flow = np.asarray(_sensitivity(small.parameters(small.config()), position, token_end))
+    for query in range(WIDTH):
+        path = ancestors(forest.prev, query)[::-1] if query < keep else [query]
+        assert np.flatnonzero(flow[query]).tolist() == path
+
+
+@jax.jit
+def _sensitivity(params, position, token_end):
+    """Largest derivative of each hidden state by the embedding of each token, [queries, keys]; token i has id i."""
+    cfg = small.config()
+
+    def hidden(embedding):
+        moved = {**params, "embed": {"embedding": embedding}}
+        rows = {"token_id": jnp.arange(WIDTH), "position": position, "token_end": token_end}
+        out = decoder.apply(moved, cfg, **{name: leaf[None] for name, leaf in rows.items()}, remat=False)
+        return out[0, :, ::5].sum(axis=-1)
+
+    return jnp.abs(jax.jacrev(hidden)(params["embed"]["embedding"])).max(axis=-1)[:, :WIDTH]
+
+
+def test_a_packed_row_equals_its_paths():
+    """Two trees and padding in one row: every token's hidden state is that of its path alone."""
+    cfg, forest = small.config(), random_forest(1, trees=2, depth=2, branching=2, longest=3)
+    params = small.parameters(cfg)
+    numbered = dataclasses.replace(forest, token_id=np.arange(1, len(forest.token_id) + 1))
+    order = pack(numbered, width=48, targets=48, multiple=1).rows.token_id[0] - 1
+    rows = pack(forest, width=48, targets=48, multiple=1).rows
+    packed = apply(params, rows.token_id, rows.position, rows.token_end)[0]
+    for place in np.flatnonzero(order >= 0):
+        path = ancestors(forest.prev, order[place])[::-1]
+        alone = np.zeros((1, 48), np.int32)
+        alone[0, : len(path)] = forest.token_id[path]
+        expected = apply(params, alone, np.arange(48)[None], np.full((1, 48), 48))[0, len(path) - 1]
+        np.testing.assert_allclose(packed[place], expected, atol=1e-5)
+
+
+@jax.jit
+def apply(params, token_id, position, token_end):
+    return decoder.apply(params, small.config(), token_id=token_id, position=position, token_end=token_end, remat=False)
