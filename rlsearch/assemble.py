@@ -106,7 +106,7 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
     if writes:
         _keep_worlds(task, directory)
         retrievers = open_retrievers(task, config.search, directory / "indexes")
-    _meet("indexes")
+    meet("indexes")
     if not writes:
         retrievers = open_retrievers(task, config.search, directory / "indexes")
     policy = make_policy(config, task, directory, writes=writes)
@@ -157,7 +157,7 @@ def _vocabulary(spec: ScratchPolicy, config: ConfigDict, task: Task, directory: 
         lines += [f" {text}" for text in (config.template.before, config.template.after, "invalid ...") if text.strip()]
         words = {word for line in lines for word in re.findall(r"\w+", line)} | set(task.words)
         spm.train(lines, whole_words=sorted(words), vocab_size=spec.vocab_size, tags=TAGS).save(folder)
-    _meet("vocabulary")
+    meet("vocabulary")
     return spm.load(folder)
 
 
@@ -169,6 +169,7 @@ def _keep_worlds(task: Task, directory: Path) -> None:
             write_corpus(path, task.corpora[name])
 
 
-def _meet(what: str) -> None:
+def meet(what: str) -> None:
+    """Waits until every process is here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(what)

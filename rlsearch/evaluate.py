@@ -7,21 +7,20 @@ writes it with every episode to ``evaluation.json`` in the workdir, which also k
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from rlsearch import command
 from rlsearch.assemble import assemble
 from rlsearch.envs.types import State
-from rlsearch.errors import InputError
 from rlsearch.evaluation import metrics
 from rlsearch.evaluation.evaluate import answer
 from rlsearch.rewards import answers
-from rlsearch.train import check_sections
+from rlsearch.settings import check_sections
 from rlsearch.training.workdir import Workdir
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "The config that names task, retriever and policy.")
@@ -54,16 +53,9 @@ def _episode(state: State) -> dict[str, Any]:
     return {"question": asdict(state.question), "turns": turns, "answer": state.answer, "exact_match": match}
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments {argv[1:]}; settings are given as --config.key=value")
-    logging.set_verbosity(logging.WARNING)
-    try:
-        print(json.dumps(evaluate(CONFIG.value, Path(WORKDIR.value), model=MODEL.value), indent=2))
-    except InputError as error:
-        sys.exit(f"error: {error}")
+def main() -> None:
+    print(json.dumps(evaluate(CONFIG.value, Path(WORKDIR.value), model=MODEL.value), indent=2))
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["config", "workdir"])
-    app.run(main)
+    command.run(main)

@@ -7,33 +7,28 @@ reports. A run that was stopped goes on where it was when the same command is gi
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
-from absl import app, flags, logging
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from rlsearch import config as configs
-from rlsearch import lines
-from rlsearch.assemble import Parts, assemble
-from rlsearch.credit.estimators import CreditConfig
-from rlsearch.errors import InputError, nearest
+from rlsearch import command, lines, settings
+from rlsearch.assemble import Parts, assemble, meet
+from rlsearch.errors import InputError
 from rlsearch.evaluation.evaluate import evaluate
 from rlsearch.interop.export import export_model
-from rlsearch.losses.policy import LossConfig
 from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import Params
 from rlsearch.report import report
-from rlsearch.rewards.reward import Reward
-from rlsearch.sampling import expanders
+from rlsearch.settings import Settings
 from rlsearch.training.collect import Collector
 from rlsearch.training.demonstrations import Demonstrator
-from rlsearch.training.reinforce import STAGE, RlConfig, reinforce
+from rlsearch.training.reinforce import STAGE, reinforce
 from rlsearch.training.step import StepConfig
-from rlsearch.training.warmup import WarmupConfig, warm_up
+from rlsearch.training.warmup import warm_up
 from rlsearch.training.workdir import Workdir
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "The run's config.", lock_config=True)
@@ -41,10 +36,6 @@ WORKDIR = flags.DEFINE_string("workdir", None, "The run's directory; made where 
 COORDINATOR = flags.DEFINE_string("coordinator", None, "Address of process 0, host:port, where there are several.")
 PROCESSES = flags.DEFINE_integer("processes", 1, "How many processes there are.")
 PROCESS = flags.DEFINE_integer("process", 0, "Which of them this is.")
-SECTIONS = {
-    "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "credit",
-    "loss", "rl", "mesh",
-}  # fmt: skip
 
 
 def train(config: ConfigDict, path: Path) -> dict[str, Any]:
@@ -54,21 +45,24 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
       InputError: bad input; what was done so far stays in ``path``.
     """
     begun = time.monotonic()
-    check_sections(config)
+    read = settings.read(config)
+    mesh = sharding.make_mesh(read.mesh)
+    settings.check_shares(read, mesh, processes=jax.process_count())
     workdir = Workdir(path, writes=jax.process_index() == 0)
-    workdir.open(config)
+    if workdir.writes:
+        workdir.open(config)
+    meet("workdir")
     parts = assemble(config, path, writes=workdir.writes)
-    mesh = sharding.make_mesh(configs.read(config.mesh, sharding.MeshConfig, "config.mesh"))
     seconds = {"prepare": time.monotonic() - begun}
     params = parts.policy.params
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
-    if config.warmup is not None:
-        params, seconds["warmup"] = _warm_up(config, parts, mesh, workdir)
+    if read.warmup is not None:
+        params, seconds["warmup"] = _warm_up(read, config, parts, mesh, workdir)
     before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), workdir, step=0))
     say(workdir, lines.evaluated("before", before))
-    state, seconds["rl"] = _reinforce(config, parts, params, mesh, workdir)
+    state, seconds["rl"] = _reinforce(read, config.seed, parts, params, mesh, workdir)
     local = sharding.to_local(state.params, mesh)
-    after, spent = timed(lambda: measure(parts, local, workdir, step=config.rl.steps))
+    after, spent = timed(lambda: measure(parts, local, workdir, step=read.rl.steps))
     seconds["evaluate"] += spent
     say(workdir, lines.evaluated("after", after))
     summary = {
@@ -83,12 +77,12 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     return summary
 
 
-def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> tuple[Params, float]:
-    warmup = configs.read(config.warmup, WarmupConfig, "config.warmup")
+def _warm_up(read: Settings, config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> tuple[Params, float]:
+    warmup = read.warmup
     demonstrator = Demonstrator(
         worlds=tuple(parts.task.worlds.values()), traces=warmup.traces, hops=tuple(config.task.worlds.hops),
         env=parts.task.env, tokenizer=parts.policy.tokenizer, template=parts.scene.template,
-        max_observation_tokens=config.sampling.max_observation_tokens, rows_of_step=warmup.rows // jax.process_count(),
+        max_observation_tokens=read.sampling.max_observation_tokens, rows_of_step=warmup.rows // jax.process_count(),
         row_tokens=warmup.row_tokens, row_targets=warmup.row_targets, seed=config.seed, process=jax.process_index(),
     )  # fmt: skip
     return warm_up(
@@ -96,23 +90,18 @@ def _warm_up(config: ConfigDict, parts: Parts, mesh, workdir: Workdir) -> tuple[
     )
 
 
-def _reinforce(config: ConfigDict, parts: Parts, params: Params, mesh, workdir: Workdir):
-    rl = configs.read(config.rl, RlConfig, "config.rl")
-    credit = configs.read(config.credit, CreditConfig, "config.credit")
-    loss = configs.read(config.loss, LossConfig, "config.loss")
-    reward = configs.read(config.reward, Reward, "config.reward")
+def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, workdir: Workdir):
     collector = Collector(
-        engine=parts.engine, scene=parts.scene, expander=expanders.make(config.expander), reward=reward,
-        config=rl.batch, drop_equal=credit.drop_equal, temperature=config.sampling.temperature,
-        share=jax.process_count(),
+        engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, config=read.rl.batch,
+        drop_equal=read.credit.drop_equal, temperature=read.sampling.temperature, share=jax.process_count(),
     )  # fmt: skip
     step_config = StepConfig(
-        model=parts.policy.model, credit=credit, loss=loss, weights=reward.weights,
-        temperature=config.sampling.temperature, remat=rl.remat,
+        model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
+        temperature=read.sampling.temperature, remat=read.rl.remat,
     )  # fmt: skip
     return reinforce(
-        rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh,
-        workdir=workdir, seed=config.seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
+        read.rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh,
+        workdir=workdir, seed=seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
     )  # fmt: skip
 
 
@@ -124,15 +113,6 @@ def measure(parts: Parts, params: Params, workdir: Workdir, *, step: int) -> dic
     record = evaluate(parts.engine, parts.scene, params, parts.task.heldout, stage=STAGE, step=step, name="heldout")
     workdir.append("evaluations.jsonl", record)
     return record
-
-
-def check_sections(config: ConfigDict) -> None:
-    """Refuses a config whose top level lacks a section or has one too many, naming the nearest."""
-    for key in config:
-        if key not in SECTIONS:
-            raise InputError(f"config.{key}: unknown section{nearest(key, SECTIONS)}")
-    if missing := SECTIONS - set(config):
-        raise InputError(f"config: missing {', '.join(sorted(missing))}")
 
 
 def timed(work):
@@ -152,20 +132,25 @@ def say(workdir: Workdir, text: str) -> None:
         print(text, flush=True)
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments {argv[1:]}; settings are given as --config.key=value")
-    logging.set_verbosity(logging.WARNING)  # Orbax reports every write
+def join() -> None:
+    """Joins the other processes, where there are any.
+
+    Raises:
+      InputError: the flags do not say who they are.
+    """
     if PROCESSES.value > 1:
+        if COORDINATOR.value is None or not 0 <= PROCESS.value < PROCESSES.value:
+            raise InputError(
+                f"--processes={PROCESSES.value} --process={PROCESS.value} --coordinator={COORDINATOR.value}: several"
+                f" processes need the same host:port as coordinator and a number from 0 each; see launch/local.py"
+            )
         jax.distributed.initialize(COORDINATOR.value, num_processes=PROCESSES.value, process_id=PROCESS.value)
-    try:
-        train(CONFIG.value, Path(WORKDIR.value))
-    except InputError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted: give the same command again to go on")
+
+
+def main() -> None:
+    join()
+    train(CONFIG.value, Path(WORKDIR.value))
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["config", "workdir"])
-    app.run(main)
+    command.run(main)

@@ -38,17 +38,23 @@ class OptimizerConfig:
     weight_decay: float
     clip_norm: float  # global norm of the gradient at most
 
+    def __post_init__(self):
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"optimizer schedule {self.schedule!r}: unknown{nearest(self.schedule, SCHEDULES)}")
+
+
+# name: a function of (learning rate, updates after the warm-up)
+SCHEDULES = {
+    "constant": lambda rate, steps: optax.constant_schedule(rate),
+    "cosine": lambda rate, steps: optax.cosine_decay_schedule(rate, steps),
+}
+
 
 def make_optimizer(config: OptimizerConfig, *, steps: int) -> optax.GradientTransformation:
     """The optimizer of a stage of ``steps`` updates."""
-    schedules = {
-        "constant": lambda: optax.constant_schedule(config.learning_rate),
-        "cosine": lambda: optax.cosine_decay_schedule(config.learning_rate, max(steps - config.warmup_steps, 1)),
-    }
-    if config.schedule not in schedules:
-        raise InputError(f"optimizer schedule {config.schedule!r}: unknown{nearest(config.schedule, schedules)}")
+    after = SCHEDULES[config.schedule](config.learning_rate, max(steps - config.warmup_steps, 1))
     rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warmup_steps, 1))
-    schedule = optax.join_schedules([rise, schedules[config.schedule]()], [config.warmup_steps])
+    schedule = optax.join_schedules([rise, after], [config.warmup_steps])
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(schedule, b1=config.b1, b2=config.b2, weight_decay=config.weight_decay),

@@ -1,0 +1,93 @@
+"""A training run's config as dataclasses, all read before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from rlsearch import config as configs
+from rlsearch.credit.estimators import CreditConfig
+from rlsearch.errors import InputError, nearest
+from rlsearch.losses.policy import LossConfig
+from rlsearch.models.sharding import MeshConfig
+from rlsearch.rewards.reward import Reward
+from rlsearch.sampling import expanders
+from rlsearch.sampling.engine import SamplingConfig
+from rlsearch.sampling.grow import Expander
+from rlsearch.training.reinforce import RlConfig
+from rlsearch.training.warmup import WarmupConfig
+
+SECTIONS = {
+    "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "credit",
+    "loss", "rl", "mesh",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The sections that training itself reads; ``assemble`` reads those of the task and the policy."""
+
+    warmup: WarmupConfig | None
+    expander: Expander
+    sampling: SamplingConfig
+    reward: Reward
+    credit: CreditConfig
+    loss: LossConfig
+    rl: RlConfig
+    mesh: MeshConfig
+
+
+def read(config: ConfigDict) -> Settings:
+    """Reads a config.
+
+    Raises:
+      InputError: a key is unknown, missing or of the wrong type; or a warm-up has no worlds to demonstrate on.
+    """
+    check_sections(config)
+    settings = Settings(
+        warmup=None if config.warmup is None else configs.read(config.warmup, WarmupConfig, "config.warmup"),
+        expander=expanders.make(config.expander),
+        sampling=configs.read(config.sampling, SamplingConfig, "config.sampling"),
+        reward=configs.read(config.reward, Reward, "config.reward"),
+        credit=configs.read(config.credit, CreditConfig, "config.credit"),
+        loss=configs.read(config.loss, LossConfig, "config.loss"),
+        rl=configs.read(config.rl, RlConfig, "config.rl"),
+        mesh=configs.read(config.mesh, MeshConfig, "config.mesh"),
+    )
+    if settings.warmup is not None and (config.task is None or "worlds" not in config.task):
+        raise InputError("config.warmup demonstrates on worlds; set it to None where config.task.kind is not 'worlds'")
+    return settings
+
+
+def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:
+    """Checks that what a step holds can be shared out.
+
+    Raises:
+      InputError: rows that do not divide over the devices, or questions that do not divide among the processes.
+    """
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    rows = {"config.rl.batch.block_rows": settings.rl.batch.block_rows}
+    if settings.warmup is not None:
+        rows["config.warmup.rows"] = settings.warmup.rows
+    for where, count in rows.items():
+        if count % devices:
+            raise InputError(
+                f"{where} is {count}, which does not divide over the {devices} devices of the axes data and fsdp of"
+                f" config.mesh; make it a multiple, or the mesh smaller"
+            )
+    if settings.rl.batch.questions % processes:
+        raise InputError(
+            f"config.rl.batch.questions is {settings.rl.batch.questions}, which does not divide among {processes}"
+            f" processes"
+        )
+
+
+def check_sections(config: ConfigDict) -> None:
+    """Refuses a config whose top level lacks a section or has one too many, naming the nearest."""
+    for key in config:
+        if key not in SECTIONS:
+            raise InputError(f"config.{key}: unknown section{nearest(key, SECTIONS)}")
+    if missing := SECTIONS - set(config):
+        raise InputError(f"config: missing {', '.join(sorted(missing))}")
