@@ -29,6 +29,7 @@ def read(section: ConfigDict, cls: type[T], where: str) -> T:
     Raises:
       InputError: a key is unknown (the nearest known one is named), missing, or of the wrong type.
     """
+    _check_section(section, where)
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     for key in section:
@@ -50,7 +51,7 @@ def _value(value: Any, hint: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kinds[0]) and isinstance(value, ConfigDict):
         return read(value, kinds[0], where)
     if isinstance(value, list | tuple):
-        value = tuple(value)
+        value = _tuples(value)
     allowed = tuple(typing.get_origin(kind) or kind for kind in kinds)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -61,12 +62,22 @@ def _value(value: Any, hint: Any, where: str) -> Any:
     return value
 
 
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def _check_section(section: Any, where: str) -> None:
+    if not isinstance(section, ConfigDict):
+        raise InputError(f"{where}: {section!r} is no section; it needs keys and values of its own")
+
+
 def read_kind(section: ConfigDict, kinds: dict[str, type], where: str) -> Any:
     """Reads a section whose ``kind`` says which of ``kinds`` it is; the other keys are that dataclass's fields.
 
     Raises:
       InputError: no ``kind``, an unknown one, or keys that do not fit it.
     """
+    _check_section(section, where)
     if "kind" not in section:
         raise InputError(f"{where}: missing 'kind'; one of: {', '.join(sorted(kinds))}")
     if section.kind not in kinds:
