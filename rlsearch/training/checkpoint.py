@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,16 +49,23 @@ class Checkpoints:
             ) from error
         return found["state"], found["record"]
 
-    def close(self) -> None:
-        """Waits for copies under way."""
-        self.manager.wait_until_finished()
-        self.manager.close()
 
+@contextmanager
+def open_checkpoints(directory: Path, *, keep: int) -> Iterator[Checkpoints]:
+    """The checkpoints in ``directory``, the newest ``keep`` of them kept; leaving waits for copies under way.
 
-def open_checkpoints(directory: Path, *, keep: int) -> Checkpoints:
-    """The checkpoints in ``directory``, the newest ``keep`` of them kept."""
+    Where one of several processes fails, it does not wait: the others are not leaving.
+    """
     options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
-    return Checkpoints(ocp.CheckpointManager(directory.absolute(), options=options), directory)
+    manager = ocp.CheckpointManager(directory.absolute(), options=options)
+    failed = True
+    try:
+        yield Checkpoints(manager, directory)
+        failed = False
+    finally:
+        if not failed or jax.process_count() == 1:
+            manager.wait_until_finished()
+            manager.close()
 
 
 def _first_line(error: Exception) -> str:

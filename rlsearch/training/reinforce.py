@@ -78,17 +78,17 @@ def reinforce(
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
-    checkpoints = open_checkpoints(workdir.path / "checkpoints" / STAGE, keep=config.keep)
-    begun, spent = 0, 0.0
-    if checkpoints.latest() is not None:
-        state, record = checkpoints.restore(state)
-        begun, spent = checkpoints.latest(), record["seconds"]
-        stream.set_state(record["questions"])
-    workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
-    workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
-    step = make_policy_step(step_config, optimizer, mesh)
-    clock = time.monotonic()
-    with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
+    with open_checkpoints(workdir.path / "checkpoints" / STAGE, keep=config.keep) as checkpoints:
+        begun, spent = 0, 0.0
+        if checkpoints.latest() is not None:
+            state, record = checkpoints.restore(state)
+            begun, spent = checkpoints.latest(), record["seconds"]
+            stream.set_state(record["questions"])
+        workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
+        workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
+        step = make_policy_step(step_config, optimizer, mesh)
+        clock = time.monotonic()
+        bar = tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes)
         for number in range(begun + 1, config.steps + 1):
             batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
             if number == begun + 1:
@@ -102,12 +102,13 @@ def reinforce(
             bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
             if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
                 _snapshot(batch, credit, collector, workdir, number, config.snapshot_trees)
-            if number % config.checkpoint_every == 0 or number == config.steps:
-                checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
             if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
                 evaluate(number, sharding.to_local(state.params, mesh))
-    checkpoints.close()
-    return state, spent + time.monotonic() - clock
+            # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
+            if number % config.checkpoint_every == 0 or number == config.steps:
+                checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
+        bar.close()
+        return state, spent + time.monotonic() - clock
 
 
 def _collect(collector: Collector, state: TrainState, questions, *, seed: int, number: int, mesh: Mesh) -> Batch:
@@ -120,23 +121,29 @@ def _collect(collector: Collector, state: TrainState, questions, *, seed: int, n
 
 
 def _update(step, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
-    """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts."""
+    """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts.
+
+    An update that is not finite is the last, and its metrics are returned.
+    """
     rows, blocks, nodes = global_batch(batch, mesh)
     if blocks == 0:
         return state, {"loss": 0.0}, None
     first = None
     for _ in range(updates):
         state, metrics, credit = step(state, reference, rows, blocks, nodes)
-        first = first or (metrics, credit)
+        if first is None or not metrics["finite"]:
+            first = metrics, credit
+        if not metrics["finite"]:
+            break
     return state, {name: float(value) for name, value in first[0].items()}, first[1]
 
 
 def _stop_unless_finite(row: dict[str, Any], batch: Batch, workdir: Workdir) -> None:
     if row.pop("finite", 1.0):
         return
-    file = workdir.path / f"not_finite_step_{row['step']}.npz"
-    leaves = jax.tree_util.tree_flatten_with_path(batch.rows)[0]
-    np.savez(file, **{jax.tree_util.keystr(path): leaf for path, leaf in leaves})
+    file = workdir.path / f"not_finite_step_{row['step']}_process_{jax.process_index()}.npz"
+    parts = {"rows": batch.rows, "nodes": batch.nodes}
+    np.savez(file, **{f"{part}.{name}": leaf for part, leaves in parts.items() for name, leaf in vars(leaves).items()})
     raise InputError(
         f"rl step {row['step']}: loss {row['loss']}, gradient norm {row['grad_norm']}; the update was not made and the"
         f" batch is in {file}. Lower the learning rate, or look at the batch"

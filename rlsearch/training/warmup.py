@@ -59,35 +59,39 @@ def warm_up(
     """
     optimizer = make_optimizer(config.optimizer, steps=config.steps)
     state = fresh(params, optimizer, mesh)
-    checkpoints = open_checkpoints(workdir.path / "checkpoints" / STAGE, keep=config.keep)
-    spent = 0.0
-    if checkpoints.latest() is not None:
-        state, record = checkpoints.restore(state)
-        spent = record["seconds"]
-    begun = checkpoints.latest() or 0
-    workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
-    step = make_supervised_step(model, optimizer, mesh, remat=config.remat)
-    stream = step_stream(demonstrator.rows, steps=config.steps, ahead=16)
-    stream.set_state({"next_index": begun})
-    clock = time.monotonic()
-    with tqdm(total=config.steps, initial=begun, desc="warm-up", unit="step", disable=not workdir.writes) as bar:
+    with open_checkpoints(workdir.path / "checkpoints" / STAGE, keep=config.keep) as checkpoints:
+        begun, spent = 0, 0.0
+        if checkpoints.latest() is not None:
+            state, record = checkpoints.restore(state)
+            begun, spent = checkpoints.latest(), record["seconds"]
+        workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
+        step = make_supervised_step(model, optimizer, mesh, remat=config.remat)
+        stream = step_stream(demonstrator.rows, steps=config.steps, ahead=16)
+        stream.set_state({"next_index": begun})
+        clock = time.monotonic()
+        bar = tqdm(total=config.steps, initial=begun, desc="warm-up", unit="step", disable=not workdir.writes)
         for number in range(begun + 1, config.steps + 1):
             state, metrics = step(state, sharding.to_global(jax.tree.map(_one_block, next(stream)), mesh), 1)
             bar.update()
-            if number % config.log_every == 0:
+            if number % config.log_every == 0 or number == config.steps:
                 row = {name: float(value) for name, value in metrics.items()}
-                if not row.pop("finite"):
-                    raise InputError(
-                        f"warm-up step {number}: loss {row['loss']} is not finite; lower the learning rate"
-                    )
+                _stop_unless_finite(row, number, int(state.step))
                 bar.set_postfix(loss=f"{row['loss']:.3f}")
-                workdir.append(
-                    "metrics.jsonl", {"stage": STAGE, "step": number, "time": spent + time.monotonic() - clock, **row}
-                )
+                seconds = spent + time.monotonic() - clock
+                workdir.append("metrics.jsonl", {"stage": STAGE, "step": number, "time": seconds, **row})
             if number % config.checkpoint_every == 0 or number == config.steps:
                 checkpoints.save(number, state, {"seconds": spent + time.monotonic() - clock})
-    checkpoints.close()
-    return state.params, spent + time.monotonic() - clock
+        bar.close()
+        return state.params, spent + time.monotonic() - clock
+
+
+def _stop_unless_finite(row: dict[str, float], number: int, updates: int) -> None:
+    """Also sees a step since the last look: it was not counted as an update."""
+    if not row.pop("finite") or updates != number:
+        raise InputError(
+            f"warm-up: {number - updates} of the steps up to {number} were not finite (loss {row['loss']}, gradient"
+            f" norm {row['grad_norm']}); their updates were not made. Lower config.warmup.optimizer.learning_rate"
+        )
 
 
 def _one_block(leaf: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from ml_collections import ConfigDict
 
 from rlsearch.errors import InputError
 
+JOURNALS = ("metrics.jsonl", "evaluations.jsonl")
+
 
 @dataclass(frozen=True)
 class Workdir:
@@ -35,6 +37,8 @@ class Workdir:
                     f"{self.path}: belongs to a run of another config; they differ in {', '.join(keys)}."
                     f" Use another --workdir, or the config that the run was started with"
                 )
+            for name in JOURNALS:
+                self._mend(name)
             return
         if self.path.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path}: holds files but no config.json, so it is no run; use another --workdir")
@@ -57,10 +61,14 @@ class Workdir:
                 file.write(json.dumps(row) + "\n")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a journal; a last line that was cut off is left out."""
+        """The lines of a journal; a last line that was cut off is left out.
+
+        Raises:
+          InputError: another line is not JSON.
+        """
         file = self.path / name
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return [_row(file, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
     def rewind(self, name: str, *, stage: str, step: int) -> None:
         """Drops a stage's lines behind ``step`` from a journal: a resumed run writes them again."""
@@ -69,6 +77,21 @@ class Workdir:
             partial = self.path / (name + ".part")
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
             os.replace(partial, self.path / name)
+
+    def _mend(self, name: str) -> None:
+        """Drops a last line that was cut off, so that the next one does not become part of it."""
+        file = self.path / name
+        if self.writes and file.exists():
+            data = file.read_bytes()
+            if not data.endswith(b"\n"):
+                os.truncate(file, data.rfind(b"\n") + 1)
+
+
+def _row(file: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}:{number}: not JSON ({error.msg}); delete this line to go on") from error
 
 
 def _read_json(file: Path) -> Any:
