@@ -70,9 +70,7 @@ def test_unmatched_and_doubly_matched_leaves_are_refused_by_name():
 def test_an_axis_that_does_not_divide_is_refused_by_name_and_shape():
     mesh = make_mesh(MeshConfig(1, 1, 8))
     with pytest.raises(InputError, match=r"attn/k/bias of shape \(2, 2, 6\): 2 does not divide over model=8"):
-        sharding.shard(
-            {"blocks": {"attn": {"k": shapes(CONFIGS[0])["blocks"]["attn"]["k"]}}}, make_mesh(MeshConfig(1, 1, 8))
-        )
+        sharding.shard({"blocks": {"attn": {"k": shapes(CONFIGS[0])["blocks"]["attn"]["k"]}}}, mesh)
 
 
 @pytest.mark.parametrize(("sizes", "found"), [((2, 2, 2), (2, 2, 2)), ((-1, 2, 1), (4, 2, 1)), ((1, 1, -1), (1, 1, 8))])
