@@ -47,29 +47,36 @@ def config(**changes) -> ConfigDict:
 
 
 class Small(NamedTuple):
-    """The parts of the small run, and the parameters after its warm-up: it asks and answers, mostly wrongly."""
+    """The parts of the small run and the parameters of its policy, on one of the eight devices."""
 
     config: ConfigDict
     parts: assemble.Parts
     params: decoder.Params
     mesh: jax.sharding.Mesh
+    workdir: Workdir
+
+
+@functools.cache
+def assembled() -> Small:
+    """The small run before any training; made once a process."""
+    folder = tempfile.TemporaryDirectory(prefix="rlsearch_small_")
+    atexit.register(folder.cleanup)
+    small, workdir = config(), Workdir(Path(folder.name) / "run", writes=True)
+    workdir.open(small)
+    parts = assemble.assemble(small, workdir.path, writes=True)
+    return Small(small, parts, parts.policy.params, one_device(), workdir)
 
 
 @functools.cache
 def warmed() -> Small:
-    """The small run after its warm-up, on one of the eight devices; made once a process."""
-    folder = tempfile.TemporaryDirectory(prefix="rlsearch_small_")
-    atexit.register(folder.cleanup)
-    small, path = config(), Path(folder.name)
-    workdir = Workdir(path / "run", writes=True)
-    workdir.open(small)
-    parts = assemble.assemble(small, workdir.path, writes=True)
-    mesh = one_device()
+    """The small run after its warm-up: the policy asks and answers, mostly wrongly."""
+    small = assembled()
     params, _ = warm_up(
-        configs.read(small.warmup, WarmupConfig, "config.warmup"), parts.policy.params, model=parts.policy.model,
-        demonstrator=demonstrator(small, parts), mesh=mesh, workdir=workdir,
+        configs.read(small.config.warmup, WarmupConfig, "config.warmup"), small.params,
+        model=small.parts.policy.model, demonstrator=demonstrator(small.config, small.parts), mesh=small.mesh,
+        workdir=small.workdir,
     )  # fmt: skip
-    return Small(small, parts, params, mesh)
+    return small._replace(params=params)
 
 
 def one_device() -> jax.sharding.Mesh:
