@@ -11,6 +11,7 @@ from rlsearch.envs import observations
 from rlsearch.envs.traces import Trace, TracesConfig, draw_trace
 from rlsearch.envs.types import Env
 from rlsearch.envs.worlds import World
+from rlsearch.errors import InputError
 from rlsearch.tokenization.template import Template
 from rlsearch.tokenization.types import Tokenizer
 from rlsearch.tree import pack
@@ -36,7 +37,11 @@ class Demonstrator:
     process: int
 
     def rows(self, step: int) -> Rows:
-        """Rows [R, W] filled with traces until the next one fits nowhere; always R of them, the shape of the step."""
+        """Rows [R, W] filled with traces until the next one fits nowhere; always R of them, the shape of the step.
+
+        Raises:
+          InputError: a trace is longer than a row.
+        """
         rng = np.random.default_rng([self.seed, 3, self.process, step])
         room, trees = np.tile([self.row_tokens, self.row_targets], (self.rows_of_step, 1)), []
         while True:
@@ -45,12 +50,21 @@ class Demonstrator:
             size = _size(root)
             fits = np.flatnonzero((room >= size).all(axis=1))
             if not len(fits):
+                self._check(size)
                 break
             room[fits[0]] -= size
             trees.append((len(trees), root))
         while len((rows := self._pack(trees)).token_id) > self.rows_of_step:  # it packs in another order
             trees.pop()
         return rows
+
+    def _check(self, size: np.ndarray) -> None:
+        if size[0] > self.row_tokens or size[1] > self.row_targets:
+            raise InputError(
+                f"a demonstration of {size[0]} tokens, {size[1]} of them written, does not fit a row of"
+                f" config.warmup.row_tokens {self.row_tokens} and config.warmup.row_targets {self.row_targets}; raise"
+                f" them"
+            )
 
     def _pack(self, trees: Sequence[tuple[int, Branch]]) -> Rows:
         forest = build(trees, terms=0)
