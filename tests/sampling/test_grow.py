@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -34,10 +35,16 @@ def rollouts(run, expander, questions, *, engine=None, seed=3, temperature=1.0):
     return grower, grow(grower, expander, questions, np.random.default_rng(seed))
 
 
-@pytest.fixture(scope="module", params=EXPANDERS)
-def grown(run, request):
-    grower, trees = rollouts(run, EXPANDERS[request.param], run.parts.task.train[:4])
-    return grower, trees
+@functools.cache
+def grow_once(name: str):
+    run = small.warmed()
+    return rollouts(run, EXPANDERS[name], run.parts.task.train[:4])
+
+
+@pytest.fixture(params=EXPANDERS)
+def grown(request):
+    """Once for the module, and within a test: what is compiled under other settings is compiled again."""
+    return grow_once(request.param)
 
 
 def nodes(branch: Branch, above: tuple[Branch, ...] = ()):
@@ -97,8 +104,8 @@ def test_sampler_and_trainer_agree_on_log_probabilities(run, name, temperature):
     _, trees = rollouts(run, EXPANDERS[name], run.parts.task.train[4:8], temperature=temperature)
     forest = build([(tree.question, tree.root) for tree in trees], terms=0)
     rows = pack.pack(forest, width=128, targets=48, multiple=8).rows
-    logp, _ = jax.jit(target_logps, static_argnums=1, static_argnames=("temperature", "remat"))(
-        run.params, run.parts.policy.model, rows, temperature=temperature, remat=False
+    logp, _ = jax.jit(target_logps, static_argnums=1, static_argnames=("temperature", "remat", "logp_chunk"))(
+        run.params, run.parts.policy.model, rows, temperature=temperature, remat=False, logp_chunk=0
     )
     use = rows.target >= 0
     assert use.sum() == forest.sampled.sum() > 50
