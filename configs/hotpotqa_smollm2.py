@@ -84,6 +84,7 @@ def get_config() -> ConfigDict:
             "snapshot_every": 5,
             "snapshot_trees": 4,
             "remat": True,
+            "logp_chunk": 128,  # targets of a row whose 49,152 logits are in memory at once
             "logp_gap": 1e-4,
             "batch": {
                 "questions": 8,

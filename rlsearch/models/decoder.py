@@ -188,8 +188,13 @@ def extend(
 
 def logits(params: Params, cfg: DecoderConfig, hidden: Float[Array, "... E"]) -> Float[Array, "... V"]:
     """Next-token logits in float32."""
-    kernel = params["embed"]["embedding"].T if cfg.tied else params["head"]["kernel"]
+    kernel = head(params, cfg).T if cfg.tied else head(params, cfg)
     return jnp.matmul(hidden, kernel.astype(hidden.dtype), preferred_element_type=jnp.float32)
+
+
+def head(params: Params, cfg: DecoderConfig) -> Float[Array, "E V"] | Float[Array, "V E"]:
+    """The head's kernel as it is kept: [E, V], or the embedding, [V, E], where tied."""
+    return params["embed"]["embedding"] if cfg.tied else params["head"]["kernel"]
 
 
 def empty_cache(cfg: DecoderConfig, *, slots: int, capacity: int) -> Cache:

@@ -43,6 +43,7 @@ class RlConfig:
     snapshot_every: int  # rollouts written for the report; 0 writes none
     snapshot_trees: int
     remat: bool
+    logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
     logp_gap: float  # mean difference between the sampler's log-probabilities and the step's that stops a run, in nats
 
 
@@ -86,7 +87,7 @@ def reinforce(
             stream.set_state(record["questions"])
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
-        step = make_policy_step(step_config, optimizer, mesh)
+        step = make_policy_step(step_config, optimizer, mesh, logp_chunk=config.logp_chunk)
         clock = time.monotonic()
         bar = tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes)
         for number in range(begun + 1, config.steps + 1):

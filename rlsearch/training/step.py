@@ -42,18 +42,22 @@ class StepConfig:
 Metrics = dict[str, Array]
 
 
-def make_policy_step(config: StepConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> Callable:
+def make_policy_step(
+    config: StepConfig, optimizer: optax.GradientTransformation, mesh: Mesh, *, logp_chunk: int
+) -> Callable:
     """Builds ``step(state, reference, rows, blocks, nodes) -> (state, metrics, credit)``.
 
     ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table and
-    ``reference`` the parameters of the reference policy, or None where the loss has no KL term.
+    ``reference`` the parameters of the reference policy, or None where the loss has no KL term. ``logp_chunk`` is
+    how many targets of a row have their logits in memory at once, 0 for all (``logprob.score_hidden``).
     """
+    score = partial(target_logps, temperature=config.temperature, logp_chunk=logp_chunk)
 
     def loss_of_block(params, reference, rows: Rows, credit):
-        logp, entropy = target_logps(params, config.model, rows, temperature=config.temperature, remat=config.remat)
+        logp, entropy = score(params, config.model, rows, remat=config.remat)
         reference_logp = None
         if reference is not None:
-            reference_logp, _ = target_logps(reference, config.model, rows, temperature=config.temperature, remat=False)
+            reference_logp, _ = score(reference, config.model, rows, remat=False)
             reference_logp = jax.lax.stop_gradient(reference_logp)
         return policy.objective(
             config.loss, logp=logp, behavior_logp=rows.behavior_logp, reference_logp=reference_logp, entropy=entropy,
@@ -76,7 +80,7 @@ def make_policy_step(config: StepConfig, optimizer: optax.GradientTransformation
 
 
 def make_supervised_step(
-    model: DecoderConfig, optimizer: optax.GradientTransformation, mesh: Mesh, *, remat: bool
+    model: DecoderConfig, optimizer: optax.GradientTransformation, mesh: Mesh, *, remat: bool, logp_chunk: int
 ) -> Callable:
     """Builds ``step(state, rows, blocks) -> (state, metrics)``: maximum likelihood of the targets."""
 
@@ -85,7 +89,7 @@ def make_supervised_step(
         count = jnp.maximum((used & (rows.target >= 0)).sum(), 1).astype(jnp.float32)
 
         def loss_of_block(params, block: Rows):
-            logp, _ = target_logps(params, model, block, temperature=1.0, remat=remat)
+            logp, _ = target_logps(params, model, block, temperature=1.0, remat=remat, logp_chunk=logp_chunk)
             return policy.supervised(logp=logp, use=block.target >= 0, count=count), {}
 
         loss, _, grads = _accumulate(loss_of_block, state.params, rows, blocks)
@@ -94,13 +98,15 @@ def make_supervised_step(
     return _jit(step, mesh)
 
 
-def target_logps(params: Params, model: DecoderConfig, rows: Rows, *, temperature: float, remat: bool):
+def target_logps(params: Params, model: DecoderConfig, rows: Rows, *, temperature: float, remat: bool, logp_chunk: int):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
     hidden = decoder.apply(
         params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat
     )
     chosen = jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
-    return logprob.score(decoder.logits(params, model, chosen), rows.target_id, temperature=temperature)
+    return logprob.score_hidden(
+        chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk
+    )
 
 
 def _accumulate(loss_of_block: Callable, params: Params, rows: Rows, blocks) -> tuple[Array, Metrics, Params]:

@@ -38,6 +38,7 @@ class WarmupConfig:
     checkpoint_every: int
     keep: int  # checkpoints kept
     remat: bool
+    logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
 
 
 def warm_up(
@@ -65,7 +66,7 @@ def warm_up(
             state, record = checkpoints.restore(state)
             begun, spent = checkpoints.latest(), record["seconds"]
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
-        step = make_supervised_step(model, optimizer, mesh, remat=config.remat)
+        step = make_supervised_step(model, optimizer, mesh, remat=config.remat, logp_chunk=config.logp_chunk)
         stream = step_stream(demonstrator.rows, steps=config.steps, ahead=16)
         stream.set_state({"next_index": begun})
         clock = time.monotonic()

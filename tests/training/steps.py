@@ -46,7 +46,8 @@ def mesh(data: int = 1, fsdp: int = 1, model: int = 1) -> jax.sharding.Mesh:
     return sharding.make_mesh(MeshConfig(data, fsdp, model), jax.devices()[: data * fsdp * model])
 
 
-compiled = functools.cache(make_policy_step)
+# Chunks that do not divide the targets of a row; the twin by paths has every logit at once.
+compiled = functools.cache(functools.partial(make_policy_step, logp_chunk=4))
 
 
 def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows, int, Nodes]:

@@ -83,7 +83,9 @@ def test_at_the_behaviour_policy_nothing_is_clipped():
     rows, used, nodes = batch()
     cfg, step = small.config(), steps.config("grpo", "token")
     logps = [
-        target_logps(small.parameters(cfg), cfg, block(rows, m), temperature=step.temperature, remat=False)[0]
+        target_logps(
+            small.parameters(cfg), cfg, block(rows, m), temperature=step.temperature, remat=False, logp_chunk=0
+        )[0]
         for m in range(used)
     ]
     own = rows.behavior_logp.copy()
@@ -121,11 +123,13 @@ def test_the_supervised_step_is_the_mean_over_targets():
     rows, used, _ = batch()
     cfg, mesh = small.config(), steps.mesh()
     logps = [
-        np.asarray(target_logps(small.parameters(cfg), cfg, block(rows, m), temperature=1.0, remat=False)[0])
+        np.asarray(
+            target_logps(small.parameters(cfg), cfg, block(rows, m), temperature=1.0, remat=False, logp_chunk=0)[0]
+        )
         for m in range(used)
     ]
     expected = -np.concatenate(logps)[np.concatenate(rows.target[:used]) >= 0].mean()
-    step = make_supervised_step(cfg, SGD, mesh, remat=False)
+    step = make_supervised_step(cfg, SGD, mesh, remat=False, logp_chunk=4)
     state, metrics = step(fresh(small.parameters(cfg), SGD, mesh), sharding.to_global(rows, mesh), used)
     assert float(metrics["loss"]) == pytest.approx(expected, rel=1e-5)
     _, after = step(state, sharding.to_global(rows, mesh), used)
