@@ -42,11 +42,11 @@ CONFIGS = st.builds(
 )
 
 
-@given(forests(), CONFIGS, st.sampled_from([WEIGHTS, (1.0, 0.0)]), st.sampled_from(["token", "sequence"]))
-def test_equal_to_recursion(forest, config, weights, reduction):
+@given(forests(), CONFIGS, st.sampled_from(["token", "sequence"]))
+def test_equal_to_recursion(forest, config, reduction):
     nodes = forest.nodes
-    credit = estimate(nodes, config, weights, reduction)
-    values = plain.totals(nodes, weights)
+    credit = estimate(nodes, config, WEIGHTS, reduction)
+    values = plain.totals(nodes, WEIGHTS)
     advantage, varying = plain.advantages(nodes, values, config.estimator, scale=config.scale)
     kept = varying if config.drop_equal else set(values)
     weight = plain.leaf_weights(nodes, kept, reduction)
@@ -85,8 +85,8 @@ def test_equal_rewards_are_worth_exactly_nothing(forest, config, value):
     assert credit.kept.any() != config.drop_equal
 
 
-@given(forests(), st.integers(0, 2**16))
-def test_adding_a_constant_changes_nothing_and_scale_takes_a_factor(forest, seed):
+@given(forests())
+def test_adding_a_constant_changes_nothing_and_scale_takes_a_factor(forest):
     config = CreditConfig("tree_grpo", scale=True, drop_equal=True)
     before = estimate(forest.nodes, config, WEIGHTS, "sequence")
     moved = dataclasses.replace(forest.nodes, rewards=4.0 * forest.nodes.rewards + 8.0)

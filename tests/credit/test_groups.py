@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import nan, sqrt
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from rlsearch.credit.estimators import CreditConfig
 from rlsearch.losses import reduce
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Kind, Nodes
+from rlsearch.tree.pack import pad_nodes
 
 GRPO = CreditConfig("grpo", scale=True, drop_equal=False)
 DROP = CreditConfig("grpo", scale=True, drop_equal=True)
@@ -30,7 +32,9 @@ def chains(*episodes: tuple[int, float]) -> Nodes:
 
 
 def credit(nodes: Nodes, config: CreditConfig, reduction=reduce.token) -> Credit:
-    return estimators.estimate(nodes, config, weights=(1.0,), reduction=reduction)
+    """Padded to one size, so that one compilation serves all; without the padding again."""
+    found = estimators.estimate(pad_nodes(nodes, 32), config, weights=(1.0,), reduction=reduction)
+    return jax.tree.map(lambda leaf: leaf[: len(nodes.end)], found)
 
 
 def advantages(nodes: Nodes, config: CreditConfig) -> list[float]:
