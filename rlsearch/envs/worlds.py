@@ -32,6 +32,11 @@ class WorldsConfig:
 
     def __post_init__(self):
         entities = self.persons + self.cities + self.countries + self.companies
+        if self.persons <= max(self.hops) or min(self.cities, self.countries, self.companies) < 1:
+            raise InputError(
+                f"config.worlds: {self.persons} persons, {self.cities} cities, {self.countries} countries,"
+                f" {self.companies} companies; needs one of each and more persons than a question has hops"
+            )
         if self.names < entities:
             raise InputError(f"config.worlds.names is {self.names}, but a world holds {entities} entities; raise it")
         if self.names > len(STARTS) * len(ENDS):

@@ -1,0 +1,69 @@
+"""A training config as a whole: read before anything is built, and what has to fit what."""
+
+from __future__ import annotations
+
+import pytest
+from ml_collections import ConfigDict
+
+from rlsearch import settings
+from rlsearch.errors import InputError
+from tests import small
+
+
+def test_the_small_config_is_read_whole():
+    read = settings.read(small.config())
+    assert (read.rl.steps, read.expander.leaves, read.warmup.traces.wrong_relation) == (5, 4, 0.15)
+    assert settings.read(small.config(warmup=None)).warmup is None
+
+
+def without(path: str) -> ConfigDict:
+    """The small config without one key."""
+    config = section = small.config()
+    *parts, key = path.split(".")
+    for part in parts:
+        section = section[part]
+    del section[key]
+    return config
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["rl.optimizer.learning_rate", "rl.steps", "sampling.temperature", "credit.estimator", "warmup.traces.searches"],
+)
+def test_what_training_needs_is_missed_before_anything_is_built(path):
+    """A run must not find out after its warm-up that there is no learning rate."""
+    with pytest.raises(InputError, match=rf"config\.{path.rpartition('.')[0]}: missing {path.rpartition('.')[2]}"):
+        settings.read(without(path))
+
+
+def test_sections_that_are_unknown_or_missing():
+    config = small.config()
+    config.rewards = ConfigDict()
+    with pytest.raises(InputError, match=r"config\.rewards: unknown section; did you mean 'reward'\?"):
+        settings.read(config)
+    with pytest.raises(InputError, match="config: missing loss"):
+        settings.read(without("loss"))
+
+
+def test_a_warm_up_without_worlds_is_refused():
+    config = small.config()
+    config.task = ConfigDict({"kind": "files"})
+    with pytest.raises(InputError, match=r"config\.warmup demonstrates on worlds; set it to None"):
+        settings.read(config)
+
+
+@pytest.mark.parametrize("schedule", ["cosin", "linear"])
+def test_an_unknown_schedule_is_refused(schedule):
+    with pytest.raises(InputError, match=f"optimizer schedule '{schedule}': unknown"):
+        settings.read(small.config(**{"rl.optimizer.schedule": schedule}))
+
+
+def test_shares_must_come_out_even():
+    mesh = small.one_device()
+    settings.check_shares(settings.read(small.config()), mesh, processes=2)
+    with pytest.raises(InputError, match=r"config\.rl\.batch\.questions is 4, which does not divide among 3"):
+        settings.check_shares(settings.read(small.config()), mesh, processes=3)
+    eight = small.sharding.make_mesh(small.MeshConfig(data=4, fsdp=2, model=1))
+    for key in ("rl.batch.block_rows", "warmup.rows"):
+        with pytest.raises(InputError, match=rf"config\.{key} is 12, which does not divide over the 8 devices"):
+            settings.check_shares(settings.read(small.config(**{key: 12})), eight, processes=1)
