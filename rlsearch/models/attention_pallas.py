@@ -25,6 +25,9 @@ from rlsearch.models import block_pairs
 
 BLOCK = 256  # tokens
 LANES, WIDTHS = 128, (64, 128, 256)
+NUMBERS = 1 << 20  # of the queries of a block and a key/value head; more do not fit the fast memory beside their scores
+SCALARS = 1_000_000  # bytes of prefetched pairs; a core has 1 MiB for scalars
+VMEM = 48 << 20  # bytes; what NUMBERS of float32 need, above the compiler's own limit of 16 MiB
 LOW = float(jnp.finfo(jnp.float32).min)
 SCORES, READ, SPREAD = ((1,), (1,)), ((0,), (0,)), ((1,), (0,))  # contracted axes of the kernels' matmuls
 
@@ -49,15 +52,35 @@ def attend(
     axis of tokens may be sharded.
 
     Raises:
-      InputError: a block or head width that TPU tiles do not fit, or what ``block_pairs.check`` refuses.
+      InputError: a block or head width that TPU tiles do not fit, more than a TPU core's memory holds, or what
+        ``block_pairs.check`` refuses.
     """
     block_pairs.check(q, k, v, token_end, block=block)
-    if not interpret and (block % LANES or q.shape[-1] not in WIDTHS):
+    if not interpret:
+        _check_tiles(q, k, block)
+    return _attend(q, k, v, token_end, block, interpret)
+
+
+def _check_tiles(q, k, block: int) -> None:
+    rows, tokens, heads, width = q.shape
+    if block % LANES or width not in WIDTHS:
         raise InputError(
             f"attention: the TPU kernel takes heads of width {', '.join(map(str, WIDTHS))} and blocks that are a"
-            f" multiple of {LANES}, got width {q.shape[-1]} and blocks of {block}; use the blocked attention"
+            f" multiple of {LANES}, got width {width} and blocks of {block}; use the blocked attention"
         )
-    return _attend(q, k, v, token_end, block, interpret)
+    groups = heads // k.shape[2]
+    if groups * block * max(width, LANES) > NUMBERS:
+        raise InputError(
+            f"attention: {groups} query heads of width {width} share a key/value head, and the TPU kernel holds at"
+            f" most {NUMBERS // block // max(width, LANES)} in blocks of {block} tokens; use the blocked attention"
+        )
+    blocks = tokens // block
+    scalars = 4 * 2 * rows * -(-blocks * (blocks + 1) // 2 // LANES) * LANES
+    if scalars > SCALARS:
+        raise InputError(
+            f"attention: {rows} rows of {tokens} tokens a device are {blocks} blocks each, whose pairs take {scalars}"
+            f" bytes, and the TPU kernel has {SCALARS}; use fewer rows a device or shorter rows"
+        )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -120,7 +143,9 @@ class _Call:
             functools.partial(self.kernel, block=self.block),
             grid_spec=grid,
             out_shape=[shape for shape, _ in out],
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM
+            ),
             interpret=self.interpret,
         )(*self.pairs, *(array for array, _ in operands))
 
