@@ -6,6 +6,17 @@ from ml_collections import ConfigDict
 
 DATA = os.environ.get("RLSEARCH_DATA", "../shared/data")  # the folder that holds hotpotqa/
 
+# Without one example a model of this size answers in prose and never opens a tag.
+EXAMPLE = (
+    "Who directed the film that won the first Academy Award for Best Picture?",
+    "<think> I need to find which film won the first Academy Award for Best Picture. </think>\n"
+    "<search> first Academy Award for Best Picture </search>\n\n"
+    '<information>Doc 1(Title: "Wings (1927 film)") Wings is a 1927 American silent war film directed by William A. Wellman.'
+    " It won the first Academy Award for Best Picture.</information>\n\n"
+    "<think> Wings was directed by William A. Wellman. </think>\n"
+    "<answer> William A. Wellman </answer>",
+)
+
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
@@ -26,7 +37,7 @@ def get_config() -> ConfigDict:
         }
     )
     config.env = ConfigDict({"max_turns": 2, "hits": 3, "style": "search_r1"})
-    config.template = ConfigDict({"kind": "search_r1_chat"})
+    config.template = ConfigDict({"kind": "search_r1_chat", "examples": (EXAMPLE,)})
     config.search = ConfigDict(
         {
             "encoder": {"kind": "minilm", "max_tokens": 128, "batch_tokens": 4096},
@@ -52,11 +63,11 @@ def get_config() -> ConfigDict:
     config.sampling = ConfigDict(
         {
             "slots": (8, 32),
-            "max_context": 1024,
+            "max_context": 1280,
             "max_turn_tokens": 64,
             "max_observation_tokens": 256,
-            "buckets": (1, 192, 288),
-            "temperature": 1.0,
+            "buckets": (1, 288, 576),
+            "temperature": 0.6,  # at 1 this quantised model writes no valid turn
         }
     )
 
@@ -88,7 +99,7 @@ def get_config() -> ConfigDict:
             "logp_gap": 1e-4,
             "batch": {
                 "questions": 8,
-                "row_tokens": 1024,
+                "row_tokens": 1280,
                 "row_targets": 384,
                 "block_rows": 1,
                 "blocks": 8,

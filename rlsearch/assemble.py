@@ -74,7 +74,9 @@ class PlainTemplateConfig:
 
 @dataclass(frozen=True)
 class SearchR1TemplateConfig:
-    """Search-R1's user message in the tokenizer's chat template."""
+    """Search-R1's user message in the tokenizer's chat template, after ``examples`` of (question, whole episode)."""
+
+    examples: tuple
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def make_template(section: ConfigDict) -> Template:
     spec = configs.read_kind(section, kinds, "config.template")
     if isinstance(spec, PlainTemplateConfig):
         return PlainTemplate(before=spec.before, after=spec.after)
-    return ChatTemplate(SEARCH_R1_INSTRUCTION)
+    return ChatTemplate(SEARCH_R1_INSTRUCTION, spec.examples)
 
 
 def _vocabulary(spec: ScratchPolicy, config: ConfigDict, task: Task, directory: Path, *, writes: bool) -> Tokenizer:

@@ -48,9 +48,14 @@ class PlainTemplate:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """One user message, ``instruction`` and the question, through the tokenizer's own chat template."""
+    """One user message, ``instruction`` and the question, through the tokenizer's own chat template.
+
+    ``examples`` are earlier exchanges, each a question and the whole of what an assistant wrote and was shown; they stand
+    before the message and are trusted text.
+    """
 
     instruction: str
+    examples: tuple[tuple[str, str], ...]
 
     def prompt_ids(self, tokenizer: Tokenizer, question: str) -> list[int]:
         """Ids of the prompt up to where the assistant's answer begins.
@@ -61,7 +66,11 @@ class ChatTemplate:
         source = getattr(tokenizer, "chat_template", None)
         if source is None:
             raise InputError("the tokenizer has no chat template; use the plain template, or give it one")
-        messages = [{"role": "user", "content": self.instruction + _QUESTION}]
+        messages = []
+        for asked, written in (*self.examples, (_QUESTION, "")):
+            messages.append({"role": "user", "content": self.instruction + asked})
+            messages.append({"role": "assistant", "content": written})
+        messages.pop()  # the assistant's turn is the policy's
         rendered = render_chat(source, messages, tokenizer.specials)
         if rendered.count(_QUESTION) != 1:
             raise InputError(

@@ -118,7 +118,9 @@ def original():
 
 def test_smollm2_logits_equal_those_of_transformers(smollm2, original):
     cfg, params, ours, _ = smollm2
-    ids = ChatTemplate(instruction=SEARCH_R1_INSTRUCTION).prompt_ids(ours, "What is the capital of France?")
+    ids = ChatTemplate(instruction=SEARCH_R1_INSTRUCTION, examples=()).prompt_ids(
+        ours, "What is the capital of France?"
+    )
     theirs = _assert_same_logits(params, cfg, original, ids, 2e-4)
     assert "Paris" not in ours.decode(ids) and theirs.shape[1] == cfg.vocab_size
 
@@ -129,13 +131,13 @@ def test_smollm2_tokenizer_ids_equal_those_of_the_export(smollm2):
     _assert_same_ids(ours, theirs)
     messages = [{"role": "user", "content": "Name a river."}]
     prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert ChatTemplate(instruction="").prompt_ids(ours, "Name a river.") == ours.encode_control(prompt)
+    assert ChatTemplate(instruction="", examples=()).prompt_ids(ours, "Name a river.") == ours.encode_control(prompt)
 
 
 def test_smollm2_export_continues_like_the_original(smollm2, original):
     cfg, params, ours, directory = smollm2
     exported, theirs = _load(directory, dtype=torch.float32)
-    ids = ChatTemplate(instruction="").prompt_ids(ours, "What is the capital of France?")
+    ids = ChatTemplate(instruction="", examples=()).prompt_ids(ours, "What is the capital of France?")
     said = [
         model.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=list(ours.eos_ids))[0]
         for model in (original, exported)

@@ -26,7 +26,7 @@ def test_plain_prompt_is_its_three_parts(pieces):
 
 def test_chat_prompt_reads_as_the_template_renders():
     tokenizer = small_bpe()
-    ids = ChatTemplate(instruction="Answer: ").prompt_ids(tokenizer, "who?")
+    ids = ChatTemplate(instruction="Answer: ", examples=()).prompt_ids(tokenizer, "who?")
     assert tokenizer.decode(ids) == "<|start|>user\nAnswer: who?<|end|>\n<|start|>assistant\n"
     assert ids == tokenizer.encode_control("<|start|>user\nAnswer: who?<|end|>\n<|start|>assistant\n")
 
@@ -37,7 +37,7 @@ def test_chat_prompt_reads_as_the_template_renders():
 )
 def test_a_question_cannot_end_its_message(question):
     tokenizer = small_bpe()
-    ids = ChatTemplate(instruction=SEARCH_R1_INSTRUCTION).prompt_ids(tokenizer, question)
+    ids = ChatTemplate(instruction=SEARCH_R1_INSTRUCTION, examples=()).prompt_ids(tokenizer, question)
     start, end = (tokenizer.encode_control(special)[0] for special in ("<|start|>", "<|end|>"))
     assert (ids.count(start), ids.count(end)) == (2, 1)
     assert escape(question) in tokenizer.decode(ids)
@@ -50,7 +50,7 @@ def test_instruction_names_every_tag_and_the_sample_answer():
 
 def test_bad_templates_are_named(pieces):
     with pytest.raises(InputError, match="no chat template"):
-        ChatTemplate(instruction="").prompt_ids(pieces, "who?")
+        ChatTemplate(instruction="", examples=()).prompt_ids(pieces, "who?")
     with pytest.raises(InputError, match="needs a system message"):
         render_chat("{{ raise_exception('needs a system message') }}", [], {})
     with pytest.raises(InputError, match="TemplateSyntaxError"):
@@ -58,4 +58,14 @@ def test_bad_templates_are_named(pieces):
     tokenizer = small_bpe()
     tokenizer.chat_template = CHAT + CHAT
     with pytest.raises(InputError, match="2 times"):
-        ChatTemplate(instruction="").prompt_ids(tokenizer, "who?")
+        ChatTemplate(instruction="", examples=()).prompt_ids(tokenizer, "who?")
+
+
+def test_examples_are_earlier_exchanges_with_the_same_instruction():
+    tokenizer = small_bpe()
+    shown = ("why?", "<answer> so </answer>")
+    ids = ChatTemplate(instruction="Answer: ", examples=(shown,)).prompt_ids(tokenizer, "who?")
+    alone = ChatTemplate(instruction="Answer: ", examples=()).prompt_ids(tokenizer, "who?")
+    text = tokenizer.decode(ids)
+    assert text.index("Answer: why?") < text.index("<answer> so </answer>") < text.index("Answer: who?")
+    assert ids[-5:] == alone[-5:]  # both end where the assistant's turn begins
