@@ -60,14 +60,20 @@ def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows
 
 
 def loss_and_gradient(
-    params: Params, reference: Params | None, forest: Forest, step: StepConfig, mesh, **shape: int
+    params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, **shape: int
 ) -> tuple[float, Params]:
+    gradient, metrics, _ = take(params, reference, forest, step, mesh, **shape)
+    return float(metrics["loss"]), gradient
+
+
+def take(params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, **shape: int):
+    """The gradient, the metrics and the credit of one step."""
     rows, used, nodes = batch(forest, **shape)
-    state = fresh(params, GRADIENT, mesh)
-    if reference is not None:
-        reference = jax.device_put(reference, sharding.shard(reference, mesh))
-    state, metrics, _ = compiled(step, GRADIENT, mesh)(state, reference, sharding.to_global(rows, mesh), used, nodes)
-    return float(metrics["loss"]), jax.tree.map(np.asarray, state.opt_state)
+    state, reference = fresh(params, GRADIENT, mesh), jax.device_put(reference, sharding.shard(reference, mesh))
+    state, metrics, credit = compiled(step, GRADIENT, mesh)(
+        state, reference, sharding.to_global(rows, mesh), used, nodes
+    )
+    return jax.tree.map(np.asarray, state.opt_state), metrics, credit
 
 
 def assert_equal(found: tuple[float, Params], expected: tuple[float, Params]) -> None:

@@ -54,7 +54,7 @@ def test_packed_equals_one_path_at_a_time(estimator, reduction, sizes):
     [
         {"width": 160, "targets": 120, "block": 1},
         pytest.param({"width": 40, "targets": 30, "block": 3}, marks=pytest.mark.slow),
-        {"width": 17, "targets": 5, "block": 1},
+        pytest.param({"width": 17, "targets": 5, "block": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_any_packing_and_accumulation(shape):
@@ -64,7 +64,7 @@ def test_any_packing_and_accumulation(shape):
 @pytest.mark.parametrize(
     "axes",
     [
-        {"data": 2},
+        pytest.param({"data": 2}, marks=pytest.mark.slow),
         {"data": 2, "fsdp": 2, "model": 2},
         pytest.param({"fsdp": 2}, marks=pytest.mark.slow),
         pytest.param({"model": 2}, marks=pytest.mark.slow),
@@ -77,6 +77,7 @@ def test_any_mesh(axes):
     assert_exact(random_forest(**BUSHY), steps.config("grpo", "token"), steps.mesh(**axes), **shape)
 
 
+@pytest.mark.slow
 def test_groups_of_equal_rewards_that_are_kept_pay_kl_and_entropy():
     step, forest = steps.config("grpo", "token", drop_equal=False), random_forest(**BUSHY)
     flat = replace(forest, nodes=replace(forest.nodes, rewards=np.zeros_like(forest.nodes.rewards)))
@@ -105,10 +106,8 @@ def test_the_example_is_not_trivial():
     """Splits, several blocks, ratios beyond the clips, tokens shared by good and bad episodes: or it proves little."""
     forest, step = random_forest(**BUSHY), steps.config("grpo", "token")
     assert pack(forest, width=20, targets=9, multiple=2).repeated
-    rows, used, nodes = steps.batch(forest, **SPLIT)
-    assert used >= 3
-    state = steps.fresh(models()[0], steps.GRADIENT, steps.mesh())
-    _, metrics, credit = steps.compiled(step, steps.GRADIENT, steps.mesh())(state, models()[1], rows, used, nodes)
+    assert steps.batch(forest, **SPLIT)[1] >= 3
+    _, metrics, credit = steps.take(*models(), forest, step, steps.mesh(), **SPLIT)
     assert 0.2 < metrics["clip_fraction"] < 0.9
     assert metrics["kl"] > 0.1
     assert ((np.asarray(credit.positive) > 0) & (np.asarray(credit.negative) < 0)).any()

@@ -81,23 +81,23 @@ def test_padding_tokens_do_not_matter():
 def test_at_the_behaviour_policy_nothing_is_clipped():
     """And after an update of the same batch the ratio has moved (B068)."""
     rows, used, nodes = batch()
-    cfg, step = small.config(), steps.config("grpo", "token")
-    logps = [
-        target_logps(
-            small.parameters(cfg), cfg, block(rows, m), temperature=step.temperature, remat=False, logp_chunk=0
-        )[0]
-        for m in range(used)
-    ]
     own = rows.behavior_logp.copy()
-    own[:used] = logps
+    own[:used] = own_logps(rows, used, steps.config("grpo", "token").temperature)
     _, [first, second] = take(dataclasses.replace(rows, behavior_logp=own), used, nodes, updates=2)
     assert first["logp_gap"] < 1e-5
     assert first["clip_fraction"] == 0
     assert second["logp_gap"] > 1e-3
 
 
-def block(rows: Rows, index: int) -> Rows:
-    return jax.tree.map(lambda leaf: leaf[index], rows)
+@jax.jit
+def _logps(params, rows: Rows, temperature):
+    return target_logps(params, small.config(), rows, temperature=temperature, remat=False, logp_chunk=0)[0]
+
+
+def own_logps(rows: Rows, used: int, temperature: float) -> np.ndarray:
+    """Log-probabilities of the targets under the small model itself, [used, R, S]."""
+    blocks = [jax.tree.map(lambda leaf, m=m: leaf[m], rows) for m in range(used)]
+    return np.stack([_logps(small.parameters(small.config()), block, temperature) for block in blocks])
 
 
 def test_a_step_that_is_not_finite_leaves_the_state():
@@ -122,13 +122,7 @@ def test_the_supervised_step_is_the_mean_over_targets():
     """Over the blocks in use: what stands in the others is in neither sum nor count."""
     rows, used, _ = batch()
     cfg, mesh = small.config(), steps.mesh()
-    logps = [
-        np.asarray(
-            target_logps(small.parameters(cfg), cfg, block(rows, m), temperature=1.0, remat=False, logp_chunk=0)[0]
-        )
-        for m in range(used)
-    ]
-    expected = -np.concatenate(logps)[np.concatenate(rows.target[:used]) >= 0].mean()
+    expected = -own_logps(rows, used, 1.0)[rows.target[:used] >= 0].mean()
     step = make_supervised_step(cfg, SGD, mesh, remat=False, logp_chunk=4)
     state, metrics = step(fresh(small.parameters(cfg), SGD, mesh), sharding.to_global(rows, mesh), used)
     assert float(metrics["loss"]) == pytest.approx(expected, rel=1e-5)
