@@ -11,8 +11,8 @@ EXAMPLE = (
     "Who directed the film that won the first Academy Award for Best Picture?",
     "<think> I need to find which film won the first Academy Award for Best Picture. </think>\n"
     "<search> first Academy Award for Best Picture </search>\n\n"
-    '<information>Doc 1(Title: "Wings (1927 film)") Wings is a 1927 American silent war film directed by William A. Wellman.'
-    " It won the first Academy Award for Best Picture.</information>\n\n"
+    '<information>Doc 1(Title: "Wings (1927 film)") Wings is a 1927 American silent war film directed by William A.'
+    " Wellman. It won the first Academy Award for Best Picture.</information>\n\n"
     "<think> Wings was directed by William A. Wellman. </think>\n"
     "<answer> William A. Wellman </answer>",
 )

@@ -50,8 +50,8 @@ class PlainTemplate:
 class ChatTemplate:
     """One user message, ``instruction`` and the question, through the tokenizer's own chat template.
 
-    ``examples`` are earlier exchanges, each a question and the whole of what an assistant wrote and was shown; they stand
-    before the message and are trusted text.
+    ``examples`` are earlier exchanges, each a question and the whole of what an assistant wrote and was shown; they
+    stand before the message and are trusted text.
     """
 
     instruction: str
