@@ -32,7 +32,6 @@ def config(**changes) -> ConfigDict:
     small.task.worlds.update(training=4, heldout=2, names=60, persons=24, cities=8, countries=4, companies=6)
     small.policy.update(vocab_size=520, vocab_corpora=4, vocab_questions=40)
     small.policy.model.update(d_model=32, n_layers=2, n_heads=2, n_kv_heads=2, head_dim=16, d_ff=48, max_positions=160)
-    small.search.encoder.width = 128
     small.warmup.update(steps=60, log_every=10, checkpoint_every=20, rows=8, keep=2)
     small.warmup.optimizer.update(learning_rate=1e-2, warmup_steps=5)
     small.expander.size = 4
