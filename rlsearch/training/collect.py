@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from rlsearch.envs.types import Question
+from rlsearch.errors import InputError
 from rlsearch.models.decoder import Params
 from rlsearch.rewards import answers
 from rlsearch.rewards.reward import Reward
@@ -68,13 +69,11 @@ class Collector:
                 score = self.reward.score(episode.state)
                 episode.leaf.rewards = [score.columns[name] for name in self.reward.names]
         totals = [self._totals(trees, index) for index in range(len(questions))]
-        flat = {
-            index for index, total in enumerate(totals) if np.isnan(total).all() or np.nanmax(total) == np.nanmin(total)
-        }
+        flat = {index for index, total in enumerate(totals) if _constant(total)}
         forest = self._forest(tree for tree in trees if not (self.drop_equal and tree.question in flat))
-        rows, blocks, repeated = self._rows(forest)
+        rows, blocks, repeated = self._rows(forest, questions)
         metrics = self._metrics(trees, forest, grower) | {
-            "reward": float(np.nanmean(np.concatenate(totals))),
+            "reward": _mean(np.concatenate(totals)),
             "dropped_groups": float(len(flat)),
             "repeated_tokens": float(repeated),
         }
@@ -82,17 +81,21 @@ class Collector:
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
 
     def _totals(self, trees: Sequence[Tree], question: int) -> np.ndarray:
+        """The reward of each episode of a question, in float32; NaN where a term that counts could not be scored."""
         rewards = [e.leaf.rewards for tree in trees if tree.question == question for e in tree.episodes]
-        return (np.asarray(rewards, np.float32) @ np.asarray(self.reward.weights, np.float32)).astype(np.float32)
+        weights = np.asarray(self.reward.weights, np.float32)
+        # Summed by element: a matrix product may give equal rows unequal sums.
+        return np.where(weights, np.asarray(rewards, np.float32) * weights, 0.0).sum(axis=1, dtype=np.float32)
 
     def _forest(self, trees) -> Forest:
         return build([(tree.question, tree.root) for tree in trees], terms=len(self.reward.names))
 
-    def _rows(self, forest: Forest) -> tuple[Rows, int, int]:
-        rows_of_block = self.config.block_rows // self.share
-        packed = pack.pack(
-            forest, width=self.config.row_tokens, targets=self.config.row_targets, multiple=rows_of_block
-        )
+    def _rows(self, forest: Forest, questions: Sequence[Question]) -> tuple[Rows, int, int]:
+        rows_of_block, cfg = self.config.block_rows // self.share, self.config
+        try:
+            packed = pack.pack(forest, width=cfg.row_tokens, targets=cfg.row_targets, multiple=rows_of_block)
+        except pack.PathTooLong as error:
+            raise InputError(f"question {questions[error.question].id}: {error}") from error
         blocks = len(packed.rows.token_id) // rows_of_block
         shape = _at_least(self.config.blocks, blocks)
         rows = jax.tree.map(lambda leaf: _blocks(leaf, shape, rows_of_block), packed.rows)
@@ -119,6 +122,17 @@ def _path_lengths(forest: Forest) -> int:
     last_of_node = np.flatnonzero(np.diff(forest.token_node, append=NONE))
     at_leaf = leaves(forest.nodes)[forest.token_node[last_of_node]]
     return int((forest.position[last_of_node[at_leaf]] + 1).sum())
+
+
+def _constant(total: np.ndarray) -> bool:
+    """Whether the episodes that could be scored earned the same; none or one that could be says nothing either."""
+    scored = total[~np.isnan(total)]
+    return len(scored) == 0 or scored.max() == scored.min()
+
+
+def _mean(total: np.ndarray) -> float:
+    scored = total[~np.isnan(total)]
+    return float(scored.mean()) if len(scored) else float("nan")
 
 
 def _at_least(floor: int, need: int) -> int:

@@ -125,7 +125,7 @@ def _accumulate(loss_of_block: Callable, params: Params, rows: Rows, blocks) -> 
 
 def _update(optimizer, state: TrainState, grads: Params, metrics: Metrics) -> tuple[TrainState, Metrics]:
     """Applies the gradients; a step that is not finite leaves the state as it was and says so in ``finite``."""
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     finite = jnp.isfinite(norm) & jnp.isfinite(metrics["loss"])
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     moved = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)

@@ -18,6 +18,14 @@ from rlsearch.tree.forest import NONE, Forest, Nodes, Rows
 NO_TOKENS = np.zeros(0, np.int64)
 
 
+class PathTooLong(InputError):
+    """One path does not fit a row; ``question`` is the index of its question."""
+
+    def __init__(self, question: int, message: str):
+        super().__init__(message)
+        self.question = question
+
+
 @dataclass(frozen=True)
 class Packed:
     """Rows, and what packing cost: ``repeated`` tokens are context that an earlier piece holds already."""
@@ -37,7 +45,7 @@ def pack(forest: Forest, *, width: int, targets: int, multiple: int) -> Packed:
       multiple: the number of rows is rounded up to a multiple of this (rows of padding have no targets).
 
     Raises:
-      InputError: one path alone exceeds a row; names the question's index and the size needed.
+      PathTooLong: one path alone exceeds a row; says the question's index and the size needed.
     """
     pieces = _pieces(forest, width, targets)
     bins = _first_fit(pieces, width, targets)
@@ -58,7 +66,7 @@ def pad_nodes(nodes: Nodes, count: int) -> Nodes:
     have = len(nodes.end)
     if have > count:
         raise InputError(
-            f"forest of {have} nodes exceeds the {count} that the step is compiled for; raise training.nodes"
+            f"forest of {have} nodes exceeds the {count} that the step is compiled for; raise config.rl.batch.nodes"
         )
     extra = count - have
     fill = {"end": np.arange(have + 1, count + 1), "parent": NONE, "question": 0, "episode": NONE}
@@ -136,10 +144,11 @@ class _Splitter:
         leaf = self.forest.nodes.end[node] == node + 1
         length, sampled = len(above) + len(own), self._sampled([own])
         if leaf or length >= self.width or sampled > self.targets:
-            raise InputError(
+            raise PathTooLong(
+                int(self.forest.nodes.question[node]),
                 f"question index {self.forest.nodes.question[node]}: a path of {length} tokens, {sampled} of them"
                 f" sampled in its last node, does not fit a row of {self.width} tokens and {self.targets} targets;"
-                f" raise config.rl.batch.row_tokens or row_targets, or lower config.sampling.max_context"
+                f" raise config.rl.batch.row_tokens or row_targets, or lower config.sampling.max_context",
             )
 
 

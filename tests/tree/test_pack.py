@@ -177,5 +177,7 @@ def test_padded_nodes_are_lone_and_empty(forest, extra):
 
 def test_more_nodes_than_compiled_for_are_refused():
     forest = build([chain(2, 2, question=0)], terms=1)
-    with pytest.raises(InputError, match=r"2 nodes exceeds the 1 that the step is compiled for; raise training\.nodes"):
+    with pytest.raises(
+        InputError, match=r"2 nodes exceeds the 1 that the step is compiled for; raise config\.rl\.batch\.nodes"
+    ):
         pad_nodes(forest.nodes, 1)
