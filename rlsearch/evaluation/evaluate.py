@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from rlsearch.envs.types import Question, State
 from rlsearch.evaluation import metrics
@@ -20,10 +21,12 @@ def answer(engine: Engine, scene: Scene, params: Params, questions: Sequence[Que
     """One greedy episode a question, as many side by side as the engine has slots; in the order of the questions."""
     states: list[State] = []
     at_once = engine.sampling.slots[-1]
-    for first in range(0, len(questions), at_once):
-        grower = Grower(engine, scene, params, key=jax.random.key(0), temperature=0.0, version=0)
-        trees = grow(grower, Group(1), questions[first : first + at_once], np.random.default_rng(0))
-        states += [tree.episodes[0].state for tree in trees]
+    with tqdm(total=len(questions), desc="evaluating", unit="question", disable=jax.process_index() > 0) as bar:
+        for first in range(0, len(questions), at_once):
+            grower = Grower(engine, scene, params, key=jax.random.key(0), temperature=0.0, version=0)
+            trees = grow(grower, Group(1), questions[first : first + at_once], np.random.default_rng(0))
+            states += [tree.episodes[0].state for tree in trees]
+            bar.update(len(trees))
     return states
 
 
