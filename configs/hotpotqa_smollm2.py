@@ -62,11 +62,11 @@ def get_config() -> ConfigDict:
     config.expander = ConfigDict({"kind": "group", "size": 4})
     config.sampling = ConfigDict(
         {
-            "slots": (8, 32),
-            "max_context": 1280,
-            "max_turn_tokens": 64,
-            "max_observation_tokens": 256,
-            "buckets": (1, 288, 576),
+            "slots": (8, 16, 32),
+            "max_context": 1104,
+            "max_turn_tokens": 48,
+            "max_observation_tokens": 208,
+            "buckets": (1, 224, 448, 576),
             "temperature": 0.6,  # at 1 this quantised model writes no valid turn
         }
     )
@@ -95,12 +95,13 @@ def get_config() -> ConfigDict:
             "snapshot_every": 5,
             "snapshot_trees": 4,
             "remat": True,
+            "attention": "blocked",
             "logp_chunk": 128,  # targets of a row whose 49,152 logits are in memory at once
             "logp_gap": 1e-4,
             "batch": {
                 "questions": 8,
-                "row_tokens": 1280,
-                "row_targets": 384,
+                "row_tokens": 1152,
+                "row_targets": 576,
                 "block_rows": 1,
                 "blocks": 8,
                 "nodes": 256,

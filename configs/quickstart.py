@@ -84,6 +84,7 @@ def get_config() -> ConfigDict:
             "checkpoint_every": 500,
             "keep": 1,
             "remat": False,
+            "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "optimizer": {
                 "learning_rate": 3e-3,
@@ -133,6 +134,7 @@ def get_config() -> ConfigDict:
             "snapshot_every": 40,
             "snapshot_trees": 4,
             "remat": False,
+            "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "logp_gap": 1e-4,
             "batch": {

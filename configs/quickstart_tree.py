@@ -11,6 +11,7 @@ from configs import quickstart
 def get_config() -> ConfigDict:
     config = quickstart.get_config()
     config.name = "quickstart_tree"
-    config.expander = ConfigDict({"kind": "random_expansion", "trees": 2, "branches": 3, "rounds": 1})
+    config.expander = ConfigDict({"kind": "random_expansion", "trees": 2, "branches": 4, "rounds": 1})
+    config.sampling.slots = (16, 64, 160)
     config.credit = ConfigDict({"estimator": "tree_grpo", "scale": True, "drop_equal": True})
     return config
