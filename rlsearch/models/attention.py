@@ -1,13 +1,23 @@
-"""Attention over packed forests and over caches.
+"""Attention over packed forests and over caches: the dense one, and the choice among all.
 
 Axes: B rows, T tokens of a row, H query heads, K key/value heads, G = H / K, D head width, C cache capacity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
+
+from rlsearch.errors import InputError, nearest
+from rlsearch.models import attention_blocked, attention_pallas
+
+# How rows of a forest attend: with the whole mask in memory (best for short rows), block by block in XLA, or block by
+# block in a TPU kernel.
+IMPLEMENTATIONS = ("dense", "blocked", "pallas")
 
 
 def visible(token_end: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
@@ -37,3 +47,38 @@ def masked_attention(
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
     out = jnp.einsum("bkgtc,bkcd->btkgd", weights, v)
     return out.reshape(rows, tokens, heads, width)
+
+
+def over_forest(
+    token_end: Int[Array, "B T"], *, implementation: str
+) -> Callable[[Float[Array, "B T H D"], Float[Array, "B T K D"], Float[Array, "B T K D"]], Float[Array, "B T H D"]]:
+    """``attend(q, k, v)`` in which query q sees key k exactly when ``k <= q < token_end[k]``, by one of IMPLEMENTATIONS.
+
+    The blocked ones need rows that are a multiple of their module's BLOCK.
+
+    Raises:
+      InputError: an unknown implementation; when called, arrays that it cannot honour.
+    """
+    if implementation == "dense":
+        mask = visible(token_end)
+        return lambda q, k, v: masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), mask)
+    if implementation == "blocked":
+        return lambda q, k, v: attention_blocked.attend(q, k, v, token_end, block=attention_blocked.BLOCK)
+    if implementation == "pallas":
+        block = attention_pallas.BLOCK
+        return lambda q, k, v: attention_pallas.attend(q, k, v, token_end, block=block, interpret=False)
+    raise InputError(f"attention {implementation!r} is unknown{nearest(implementation, IMPLEMENTATIONS)}")
+
+
+def check_mesh(implementation: str, mesh: Mesh) -> None:
+    """Refuses a mesh that the implementation does not run on, before anything is compiled.
+
+    Raises:
+      InputError: the TPU kernel on other devices, or on more than one, over which ``jit`` cannot partition it.
+    """
+    platform = mesh.devices.flat[0].platform
+    if implementation == "pallas" and (platform != "tpu" or mesh.size > 1):
+        raise InputError(
+            f"attention 'pallas' on {mesh.size} devices of platform {platform!r}: its kernel runs on one TPU device;"
+            f" set attention to 'blocked' in config.rl and config.warmup"
+        )

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from rlsearch.errors import InputError
-from rlsearch.models import attention, rope
+from rlsearch.models import rope
+from rlsearch.models.attention import masked_attention, over_forest
 
 Params = dict[str, Any]
 LayerCache = tuple[Float[Array, "S K C D"], Float[Array, "S K C D"]]
@@ -146,12 +147,16 @@ def apply(
     position: Int[Array, "B T"],
     token_end: Int[Array, "B T"],
     remat: bool,
+    attention: str,
 ) -> Float[Array, "B T E"]:
-    """Hidden states of packed rows, after the final norm; ``remat`` recomputes each block in the backward pass."""
-    mask = attention.visible(token_end)
+    """Hidden states of packed rows, after the final norm; ``remat`` recomputes each block in the backward pass.
+
+    ``attention`` is one of ``attention.IMPLEMENTATIONS``, and raises what that one cannot honour.
+    """
+    mix = over_forest(token_end, implementation=attention)
 
     def attend(q, k, v):
-        return attention.masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), mask), None
+        return mix(q, k, v), None
 
     def block(x, layer):
         return Block(cfg).apply({"params": layer}, x, position, attend)[0], None
@@ -179,7 +184,7 @@ def extend(
         def attend(q, k, v, keys=keys, values=values):
             keys = write(keys, k.swapaxes(1, 2).astype(keys.dtype), start)
             values = write(values, v.swapaxes(1, 2).astype(values.dtype), start)
-            return attention.masked_attention(q, keys, values, mask), (keys, values)
+            return masked_attention(q, keys, values, mask), (keys, values)
 
         x, layer_cache = Block(cfg).apply({"params": layer}, x, position, attend)
         written.append(layer_cache)

@@ -21,6 +21,7 @@ from rlsearch.credit import estimators
 from rlsearch.credit.estimators import CreditConfig
 from rlsearch.losses import logprob, policy, reduce
 from rlsearch.losses.policy import LossConfig
+from rlsearch.models import attention as attentions
 from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.training.state import TrainState
@@ -37,6 +38,7 @@ class StepConfig:
     weights: tuple[float, ...]  # of the reward columns
     temperature: float
     remat: bool
+    attention: str  # of rows: one of attention.IMPLEMENTATIONS
 
 
 Metrics = dict[str, Array]
@@ -51,7 +53,8 @@ def make_policy_step(
     ``reference`` the parameters of the reference policy, or None where the loss has no KL term. ``logp_chunk`` is
     how many targets of a row have their logits in memory at once, 0 for all (``logprob.score_hidden``).
     """
-    score = partial(target_logps, temperature=config.temperature, logp_chunk=logp_chunk)
+    attentions.check_mesh(config.attention, mesh)
+    score = partial(target_logps, attention=config.attention, temperature=config.temperature, logp_chunk=logp_chunk)
 
     def loss_of_block(params, reference, rows: Rows, credit):
         logp, entropy = score(params, config.model, rows, remat=config.remat)
@@ -80,16 +83,24 @@ def make_policy_step(
 
 
 def make_supervised_step(
-    model: DecoderConfig, optimizer: optax.GradientTransformation, mesh: Mesh, *, remat: bool, logp_chunk: int
+    model: DecoderConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    attention: str,
+    remat: bool,
+    logp_chunk: int,
 ) -> Callable:
     """Builds ``step(state, rows, blocks) -> (state, metrics)``: maximum likelihood of the targets."""
+    attentions.check_mesh(attention, mesh)
+    score = partial(target_logps, attention=attention, temperature=1.0, remat=remat, logp_chunk=logp_chunk)
 
     def step(state: TrainState, rows: Rows, blocks: Int[Array, ""]):
         used = jnp.arange(len(rows.target))[:, None, None] < blocks
         count = jnp.maximum((used & (rows.target >= 0)).sum(), 1).astype(jnp.float32)
 
         def loss_of_block(params, block: Rows):
-            logp, _ = target_logps(params, model, block, temperature=1.0, remat=remat, logp_chunk=logp_chunk)
+            logp, _ = score(params, model, block)
             return policy.supervised(logp=logp, use=block.target >= 0, count=count), {}
 
         loss, _, grads = _accumulate(loss_of_block, state.params, rows, blocks)
@@ -98,11 +109,21 @@ def make_supervised_step(
     return _jit(step, mesh)
 
 
-def target_logps(params: Params, model: DecoderConfig, rows: Rows, *, temperature: float, remat: bool, logp_chunk: int):
+def target_logps(
+    params: Params,
+    model: DecoderConfig,
+    rows: Rows,
+    *,
+    attention: str,
+    temperature: float,
+    remat: bool,
+    logp_chunk: int,
+):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
     hidden = decoder.apply(
-        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat
-    )
+        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,
+        attention=attention,
+    )  # fmt: skip
     chosen = jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
     return logprob.score_hidden(
         chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk

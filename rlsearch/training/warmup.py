@@ -38,6 +38,7 @@ class WarmupConfig:
     checkpoint_every: int
     keep: int  # checkpoints kept
     remat: bool
+    attention: str  # one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
 
 
@@ -66,7 +67,9 @@ def warm_up(
             state, record = checkpoints.restore(state)
             begun, spent = checkpoints.latest(), record["seconds"]
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
-        step = make_supervised_step(model, optimizer, mesh, remat=config.remat, logp_chunk=config.logp_chunk)
+        step = make_supervised_step(
+            model, optimizer, mesh, attention=config.attention, remat=config.remat, logp_chunk=config.logp_chunk
+        )
         stream = step_stream(demonstrator.rows, steps=config.steps, ahead=16)
         stream.set_state({"next_index": begun})
         clock = time.monotonic()

@@ -36,7 +36,13 @@ def _logits(params, cfg, ids) -> np.ndarray:
     position = jnp.arange(len(ids))[None]
     with jax.numpy_rank_promotion("allow"):
         hidden = decoder.apply(
-            params, cfg, token_id=tokens, position=position, token_end=jnp.full_like(tokens, len(ids)), remat=False
+            params,
+            cfg,
+            token_id=tokens,
+            position=position,
+            token_end=jnp.full_like(tokens, len(ids)),
+            remat=False,
+            attention="dense",
         )
         return np.asarray(decoder.logits(params, cfg, hidden)[0])
 

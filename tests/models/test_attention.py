@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlsearch.models import attention, decoder
+from rlsearch.errors import InputError
+from rlsearch.models import attention, attention_blocked, decoder
 from rlsearch.tree.pack import pack
 from tests.models import small
 from tests.tree.random_forests import ancestors, random_forest
@@ -72,7 +74,9 @@ def _sensitivity(params, position, token_end):
     def hidden(embedding):
         moved = {**params, "embed": {"embedding": embedding}}
         rows = {"token_id": jnp.arange(WIDTH), "position": position, "token_end": token_end}
-        out = decoder.apply(moved, cfg, **{name: leaf[None] for name, leaf in rows.items()}, remat=False)
+        out = decoder.apply(
+            moved, cfg, **{name: leaf[None] for name, leaf in rows.items()}, remat=False, attention="dense"
+        )
         return out[0, :, ::5].sum(axis=-1)
 
     return jnp.abs(jax.jacrev(hidden)(params["embed"]["embedding"])).max(axis=-1)[:, :WIDTH]
@@ -96,4 +100,46 @@ def test_a_packed_row_equals_its_paths():
 
 @jax.jit
 def apply(params, token_id, position, token_end):
-    return decoder.apply(params, small.config(), token_id=token_id, position=position, token_end=token_end, remat=False)
+    return decoder.apply(
+        params,
+        small.config(),
+        token_id=token_id,
+        position=position,
+        token_end=token_end,
+        remat=False,
+        attention="dense",
+    )
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_the_decoder_attends_the_same_block_by_block(remat):
+    """One tree over three blocks of the row, and padding: hidden states and gradients are those of the dense mask."""
+    cfg, width = small.config(), 3 * attention_blocked.BLOCK
+    end = np.arange(width) + 1
+    end[:40], end[40:190], end[190:370] = 370, 190, 370
+    token_id = jnp.asarray(np.random.default_rng(0).integers(cfg.vocab_size, size=(1, width)))
+    rows = {"token_id": token_id, "position": jnp.arange(width)[None], "token_end": jnp.asarray(end)[None]}
+
+    @functools.partial(jax.jit, static_argnames="implementation")
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def run(params, implementation):
+        hidden = decoder.apply(params, cfg, **rows, remat=remat, attention=implementation)
+        return jnp.square(hidden[0, :370]).mean() + hidden[0, :370, 0].sum(), hidden[0, :370]
+
+    (_, dense), dense_gradient = run(small.parameters(cfg), "dense")
+    (_, blocked), gradient = run(small.parameters(cfg), "blocked")
+    np.testing.assert_allclose(blocked, dense, atol=2e-5)
+    for got, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(dense_gradient), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_unknown_attention_is_refused_by_name():
+    with pytest.raises(InputError, match="attention 'block' is unknown; did you mean 'blocked'"):
+        attention.over_forest(jnp.full((1, 4), 4), implementation="block")
+
+
+def test_the_kernel_is_refused_off_tpus_before_anything_is_compiled():
+    mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
+    with pytest.raises(InputError, match=r"'pallas' on 2 devices of platform 'cpu'.*set attention to 'blocked'"):
+        attention.check_mesh("pallas", mesh)
+    attention.check_mesh("blocked", mesh)

@@ -26,7 +26,9 @@ def full(params, cfg, token_id, remat=False):
     position = jnp.broadcast_to(jnp.arange(token_id.shape[1])[None], token_id.shape)
     end = jnp.full_like(token_id, token_id.shape[1])
     return decoder.logits(
-        params, cfg, decoder.apply(params, cfg, token_id=token_id, position=position, token_end=end, remat=remat)
+        params,
+        cfg,
+        decoder.apply(params, cfg, token_id=token_id, position=position, token_end=end, remat=remat, attention="dense"),
     )
 
 

@@ -104,9 +104,9 @@ def test_sampler_and_trainer_agree_on_log_probabilities(run, name, temperature):
     _, trees = rollouts(run, EXPANDERS[name], run.parts.task.train[4:8], temperature=temperature)
     forest = build([(tree.question, tree.root) for tree in trees], terms=0)
     rows = pack.pack(forest, width=128, targets=48, multiple=8).rows
-    logp, _ = jax.jit(target_logps, static_argnums=1, static_argnames=("temperature", "remat", "logp_chunk"))(
-        run.params, run.parts.policy.model, rows, temperature=temperature, remat=False, logp_chunk=0
-    )
+    logp, _ = jax.jit(
+        target_logps, static_argnums=1, static_argnames=("attention", "temperature", "remat", "logp_chunk")
+    )(run.params, run.parts.policy.model, rows, attention="dense", temperature=temperature, remat=False, logp_chunk=0)
     use = rows.target >= 0
     assert use.sum() == forest.sampled.sum() > 50
     np.testing.assert_allclose(np.asarray(logp)[use], rows.behavior_logp[use], atol=1e-4)

@@ -17,7 +17,13 @@ LENGTH = 96  # contexts are padded to this, so that one compilation serves all
 def _next_logits(params, cfg, tokens, last):
     position = jnp.arange(LENGTH)[None]
     hidden = decoder.apply(
-        params, cfg, token_id=tokens, position=position, token_end=jnp.full((1, LENGTH), LENGTH), remat=False
+        params,
+        cfg,
+        token_id=tokens,
+        position=position,
+        token_end=jnp.full((1, LENGTH), LENGTH),
+        remat=False,
+        attention="dense",
     )
     return decoder.logits(params, cfg, hidden[0, last])
 

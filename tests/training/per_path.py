@@ -64,6 +64,12 @@ def _log_softmax(params: Params, model: DecoderConfig, token_id, temperature):
     """Log-probabilities [T - 1, V] of what follows each token of one plain causal sequence."""
     index = jnp.arange(LONGEST)[None]
     hidden = decoder.apply(
-        params, model, token_id=token_id[None], position=index, token_end=jnp.full_like(index, LONGEST), remat=False
+        params,
+        model,
+        token_id=token_id[None],
+        position=index,
+        token_end=jnp.full_like(index, LONGEST),
+        remat=False,
+        attention="dense",
     )
     return jax.nn.log_softmax(decoder.logits(params, model, hidden)[0, :-1] / temperature)

@@ -39,6 +39,7 @@ def config(estimator: str, reduction: str, *, drop_equal: bool = True) -> StepCo
         weights=(1.0, 0.5),
         temperature=0.7,
         remat=False,
+        attention="dense",
     )  # fmt: skip
 
 

@@ -91,7 +91,9 @@ def test_at_the_behaviour_policy_nothing_is_clipped():
 
 @jax.jit
 def _logps(params, rows: Rows, temperature):
-    return target_logps(params, small.config(), rows, temperature=temperature, remat=False, logp_chunk=0)[0]
+    return target_logps(
+        params, small.config(), rows, attention="dense", temperature=temperature, remat=False, logp_chunk=0
+    )[0]
 
 
 def own_logps(rows: Rows, used: int, temperature: float) -> np.ndarray:
@@ -123,7 +125,7 @@ def test_the_supervised_step_is_the_mean_over_targets():
     rows, used, _ = batch()
     cfg, mesh = small.config(), steps.mesh()
     expected = -own_logps(rows, used, 1.0)[rows.target[:used] >= 0].mean()
-    step = make_supervised_step(cfg, SGD, mesh, remat=False, logp_chunk=4)
+    step = make_supervised_step(cfg, SGD, mesh, attention="dense", remat=False, logp_chunk=4)
     state, metrics = step(fresh(small.parameters(cfg), SGD, mesh), sharding.to_global(rows, mesh), used)
     assert float(metrics["loss"]) == pytest.approx(expected, rel=1e-5)
     _, after = step(state, sharding.to_global(rows, mesh), used)
