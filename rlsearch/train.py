@@ -98,6 +98,7 @@ def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, wo
     step_config = StepConfig(
         model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=read.rl.attention,
+        logp_chunk=read.rl.logp_chunk,
     )  # fmt: skip
     return reinforce(
         read.rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh,

@@ -88,7 +88,7 @@ def reinforce(
             stream.set_state(record["questions"])
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
-        step = make_policy_step(step_config, optimizer, mesh, logp_chunk=config.logp_chunk)
+        step = make_policy_step(step_config, optimizer, mesh)
         clock = time.monotonic()
         bar = tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes)
         for number in range(begun + 1, config.steps + 1):

@@ -39,22 +39,21 @@ class StepConfig:
     temperature: float
     remat: bool
     attention: str  # of rows: one of attention.IMPLEMENTATIONS
+    logp_chunk: int  # targets of a row whose logits are in memory at once, 0 for all (``logprob.score_hidden``)
 
 
 Metrics = dict[str, Array]
 
 
-def make_policy_step(
-    config: StepConfig, optimizer: optax.GradientTransformation, mesh: Mesh, *, logp_chunk: int
-) -> Callable:
+def make_policy_step(config: StepConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> Callable:
     """Builds ``step(state, reference, rows, blocks, nodes) -> (state, metrics, credit)``.
 
     ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table and
-    ``reference`` the parameters of the reference policy, or None where the loss has no KL term. ``logp_chunk`` is
-    how many targets of a row have their logits in memory at once, 0 for all (``logprob.score_hidden``).
+    ``reference`` the parameters of the reference policy, or None where the loss has no KL term.
     """
     attentions.check_mesh(config.attention, mesh)
-    score = partial(target_logps, attention=config.attention, temperature=config.temperature, logp_chunk=logp_chunk)
+    kinds = {"attention": config.attention, "temperature": config.temperature, "logp_chunk": config.logp_chunk}
+    score = partial(target_logps, **kinds)
 
     def loss_of_block(params, reference, rows: Rows, credit):
         logp, entropy = score(params, config.model, rows, remat=config.remat)
@@ -162,4 +161,4 @@ def _jit(step: Callable, mesh: Mesh) -> Callable:
         place = sharding.shard(state, mesh)
         return (jax.lax.with_sharding_constraint(out[0], place), *out[1:])
 
-    return partial(jax.jit(wrapped, donate_argnums=0))
+    return jax.jit(wrapped, donate_argnums=0)

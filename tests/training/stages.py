@@ -90,7 +90,7 @@ def learn(read: settings.Settings, params, workdir: Workdir, fuse: Fuse):
     )  # fmt: skip
     step_config = StepConfig(
         model=built.parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
-        temperature=1.0, remat=False, attention="dense",
+        temperature=1.0, remat=False, attention="dense", logp_chunk=0,
     )  # fmt: skip
     return reinforce.reinforce(
         read.rl, params, questions=built.parts.task.train, collector=collector, step_config=step_config,

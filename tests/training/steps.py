@@ -40,6 +40,7 @@ def config(estimator: str, reduction: str, *, drop_equal: bool = True) -> StepCo
         temperature=0.7,
         remat=False,
         attention="dense",
+        logp_chunk=4,  # does not divide the targets of a row; the twin by paths has every logit at once
     )  # fmt: skip
 
 
@@ -47,8 +48,7 @@ def mesh(data: int = 1, fsdp: int = 1, model: int = 1) -> jax.sharding.Mesh:
     return sharding.make_mesh(MeshConfig(data, fsdp, model), jax.devices()[: data * fsdp * model])
 
 
-# Chunks that do not divide the targets of a row; the twin by paths has every logit at once.
-compiled = functools.cache(functools.partial(make_policy_step, logp_chunk=4))
+compiled = functools.cache(make_policy_step)
 
 
 def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows, int, Nodes]:
