@@ -52,7 +52,7 @@ def masked_attention(
 def over_forest(
     token_end: Int[Array, "B T"], *, implementation: str
 ) -> Callable[[Float[Array, "B T H D"], Float[Array, "B T K D"], Float[Array, "B T K D"]], Float[Array, "B T H D"]]:
-    """``attend(q, k, v)`` in which query q sees key k exactly when ``k <= q < token_end[k]``, by one of IMPLEMENTATIONS.
+    """``attend(q, k, v)``, in which query q sees key k exactly when ``k <= q < token_end[k]``, as IMPLEMENTATIONS say.
 
     The blocked ones need rows that are a multiple of their module's BLOCK.
 
