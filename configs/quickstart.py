@@ -1,4 +1,19 @@
-"""Quickstart."""
+"""From nothing to a policy that has learned to search, on two CPU cores.
+
+A Qwen2 of 0.48 M parameters is warmed up on noisy demonstrations over 64 synthetic worlds, which search a random number
+of times, and then learns with GRPO (arXiv 2402.03300) how often to search. Evaluation is greedy, over 384 questions of
+one to three hops in four worlds never seen.
+
+Command: python -m rlsearch.train --config=configs/quickstart.py --workdir=runs/quickstart  (or: make quickstart)
+
+Measured on two cores of an AMD EPYC by: python -m tests.benchmarks.quickstart --seeds 0 1 2
+
+    seed    exact match    after, three hops    searches a question    minutes    peak GB
+            before after                        before   after
+    0       0.33   0.98           0.96               1.00     1.99         6.8        1.2
+    1       0.33   0.96           0.92               1.00     1.98         6.2        1.3
+    2       0.33   0.87           0.80               1.00     1.98         6.6        1.2
+"""
 
 from ml_collections import ConfigDict
 
