@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ class Checkpoints:
     def save(self, step: int, state: TrainState, record: dict[str, Any]) -> None:
         """Saves a state and its record under a step of the stage; every process calls it."""
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
-        self.manager.save(step, args=args)
+        with _uninterrupted():
+            self.manager.save(step, args=args)
 
     def latest(self) -> int | None:
         """The newest complete checkpoint; one that was interrupted does not count."""
@@ -66,6 +69,23 @@ def open_checkpoints(directory: Path, *, keep: int) -> Iterator[Checkpoints]:
         if not failed or jax.process_count() == 1:
             manager.wait_until_finished()
             manager.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Holds Ctrl-C back: Orbax's threads would wait minutes for a save that was broken off, and fail then."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[tuple] = []
+    signal.signal(signal.SIGINT, lambda *arguments: caught.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if caught:
+        handler(*caught[0])
 
 
 def _first_line(error: Exception) -> str:

@@ -15,6 +15,10 @@ from rlsearch.errors import InputError
 JOURNALS = ("metrics.jsonl", "evaluations.jsonl")
 
 
+# What an evaluation leaves and a run may find: indexes say themselves which corpus and encoder they are of.
+SHARED = {"indexes", "evaluation.json"}
+
+
 @dataclass(frozen=True)
 class Workdir:
     """Paths and journals of a run. Only the process with ``writes`` changes files."""
@@ -40,7 +44,7 @@ class Workdir:
             for name in JOURNALS:
                 self._mend(name)
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        if self.path.exists() and {file.name for file in self.path.iterdir()} - SHARED:
             raise InputError(f"{self.path}: holds files but no config.json, so it is no run; use another --workdir")
         if self.writes:
             self.write_json("config.json", mine)

@@ -44,6 +44,13 @@ def test_other_peoples_files_are_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_run_may_begin_where_an_evaluation_left_its_indexes(tmp_path):
+    (tmp_path / "indexes").mkdir()
+    (tmp_path / "evaluation.json").write_text("{}")
+    Workdir(tmp_path, writes=True).open(small.config())
+    assert (tmp_path / "config.json").exists()
+
+
 def test_an_empty_directory_is_taken(tmp_path):
     Workdir(tmp_path, writes=True).open(small.config())
     assert (tmp_path / "config.json").exists()
