@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import orbax.checkpoint as ocp
 import pytest
 
 from rlsearch.errors import InputError
@@ -120,6 +123,20 @@ def test_another_model_is_refused(saved):
     other.params["embed"]["embedding"] = jnp.zeros((3, 5))
     with open_checkpoints(saved, keep=2) as checkpoints, pytest.raises(InputError, match="cannot be read"):
         checkpoints.restore(other)
+
+
+def test_an_interrupt_waits_until_a_save_is_under_way(monkeypatch, tmp_path):
+    save = ocp.CheckpointManager.save
+
+    def interrupted(self, *args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt), open_checkpoints(tmp_path / "rl", keep=1) as checkpoints:
+        checkpoints.save(5, state(5), {})
+    assert equal(restored(tmp_path / "rl")[1], state(5))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_failure_still_waits_for_the_copy(tmp_path):

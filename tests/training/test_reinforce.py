@@ -52,9 +52,7 @@ def test_a_step_that_is_not_finite_stops_with_its_batch_saved_and_nothing_lost(m
     straight = learn(tmp_path / "straight")
     with monkeypatch.context() as patch:
         spoil_batch(patch, at=3)
-        with pytest.raises(
-            InputError, match=r"rl step 3: loss nan.* the batch is in .*step_3_process_0\.npz"
-        ):
+        with pytest.raises(InputError, match=r"rl step 3: loss nan.* the batch is in .*step_3_process_0\.npz"):
             learn(tmp_path / "run")
     saved = np.load(tmp_path / "run" / "not_finite_step_3_process_0.npz")
     assert np.isnan(saved["rows.behavior_logp"]).all()
