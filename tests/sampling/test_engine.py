@@ -101,7 +101,7 @@ def test_a_call_leaves_other_slots_alone(engine, run, prompts, slots, left):
     last = write(
         engine, run, [left], [prompts[left][-1:]], start=[len(prompts[left]) - 1], key=keys(4)[left : left + 1]
     )
-    same(row(last, 0), expect(run, held, key=key[0], temperature=1.0))
+    same(row(last, 0), expect(run, prompts[left], key=keys(4)[left], temperature=1.0))
 
 
 def test_buckets_do_not_matter(engine, run, prompts):

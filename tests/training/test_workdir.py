@@ -32,7 +32,7 @@ def test_another_config_is_refused_and_the_keys_are_named(workdir):
     fewer = small.config()
     del fewer.rl.keep
     fewer.warmup = None
-    with pytest.raises(InputError, match=r"config.rl.keep, config.warmup, config.warmup.checkpoint_every"):
+    with pytest.raises(InputError, match=r"config.rl.keep, config.warmup, config.warmup.attention"):
         workdir.open(fewer)
     workdir.open(small.config())
 
