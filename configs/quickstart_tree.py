@@ -1,13 +1,13 @@
 """The quickstart with Tree-GRPO's rollouts and credit (arXiv 2509.21240); nothing else differs.
 
 Two chains a question and four branches in each make ten episodes, for the tokens that eight separate chains take: over
-its first five steps this run samples 1,275 tokens a step, and the quickstart with seed 1 samples 1,245 (`sampled_tokens`
-in the runs' metrics.jsonl).
+its first five steps this run samples 1,275 tokens a step, the quickstart with seed 1 samples 1,245 (`sampled_tokens` in
+the runs' metrics.jsonl).
 
 Command: python -m rlsearch.train --config=configs/quickstart_tree.py --workdir=runs/quickstart_tree
 
-Measured by that command, seed 0: exact match 0.33 before and 0.99 after, 0.98 on three hops; searches a question 1.00 and
-2.00. On two cores that other jobs shared it took 8.0 minutes and 1.4 GB.
+Measured by that command, seed 0: exact match 0.33 before and 0.99 after, 0.98 on three hops; searches a question 1.00
+and 2.00. On two cores that other jobs shared it took 8.0 minutes and 1.4 GB.
 """
 
 from ml_collections import ConfigDict
