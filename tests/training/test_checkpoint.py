@@ -125,7 +125,15 @@ def test_another_model_is_refused(saved):
         checkpoints.restore(other)
 
 
-def test_an_interrupt_waits_until_a_save_is_under_way(monkeypatch, tmp_path):
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as a terminal has it; where the tests were started in the background it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_waits_until_a_save_is_under_way(ctrl_c, monkeypatch, tmp_path):
     save = ocp.CheckpointManager.save
 
     def interrupted(self, *args, **kwargs):
