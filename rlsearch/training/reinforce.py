@@ -90,26 +90,31 @@ def reinforce(
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
         step = make_policy_step(step_config, optimizer, mesh)
         clock = time.monotonic()
-        bar = tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes)
-        for number in range(begun + 1, config.steps + 1):
-            batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
-            if number == begun + 1:
-                check(batch.forest)
-            state, metrics, credit = _update(step, state, reference, batch, mesh, config.updates_per_batch)
-            row = {"stage": STAGE, "step": number, "time": spent + time.monotonic() - clock, **batch.metrics, **metrics}
-            _stop_unless_finite(row, batch, workdir)
-            _stop_on_gap(row, config.logp_gap)
-            workdir.append("metrics.jsonl", row)
-            bar.update()
-            bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
-            if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
-                _snapshot(batch, credit, collector, workdir, number, config.snapshot_trees)
-            if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
-                evaluate(number, sharding.to_local(state.params, mesh))
-            # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
-            if number % config.checkpoint_every == 0 or number == config.steps:
-                checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
-        bar.close()
+        with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
+            for number in range(begun + 1, config.steps + 1):
+                batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
+                if number == begun + 1:
+                    check(batch.forest)
+                state, metrics, credit = _update(step, state, reference, batch, mesh, config.updates_per_batch)
+                row = {
+                    "stage": STAGE,
+                    "step": number,
+                    "time": spent + time.monotonic() - clock,
+                    **batch.metrics,
+                    **metrics,
+                }
+                _stop_unless_finite(row, batch, workdir)
+                _stop_on_gap(row, config.logp_gap)
+                workdir.append("metrics.jsonl", row)
+                bar.update()
+                bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
+                if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
+                    _snapshot(batch, credit, collector, workdir, number, config.snapshot_trees)
+                if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
+                    evaluate(number, sharding.to_local(state.params, mesh))
+                # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
+                if number % config.checkpoint_every == 0 or number == config.steps:
+                    checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
         return state, spent + time.monotonic() - clock
 
 

@@ -73,19 +73,18 @@ def warm_up(
         stream = step_stream(demonstrator.rows, steps=config.steps, ahead=16)
         stream.set_state({"next_index": begun})
         clock = time.monotonic()
-        bar = tqdm(total=config.steps, initial=begun, desc="warm-up", unit="step", disable=not workdir.writes)
-        for number in range(begun + 1, config.steps + 1):
-            state, metrics = step(state, sharding.to_global(jax.tree.map(_one_block, next(stream)), mesh), 1)
-            bar.update()
-            if number % config.log_every == 0 or number == config.steps:
-                row = {name: float(value) for name, value in metrics.items()}
-                _stop_unless_finite(row, number, int(state.step))
-                bar.set_postfix(loss=f"{row['loss']:.3f}")
-                seconds = spent + time.monotonic() - clock
-                workdir.append("metrics.jsonl", {"stage": STAGE, "step": number, "time": seconds, **row})
-            if number % config.checkpoint_every == 0 or number == config.steps:
-                checkpoints.save(number, state, {"seconds": spent + time.monotonic() - clock})
-        bar.close()
+        with tqdm(total=config.steps, initial=begun, desc="warm-up", unit="step", disable=not workdir.writes) as bar:
+            for number in range(begun + 1, config.steps + 1):
+                state, metrics = step(state, sharding.to_global(jax.tree.map(_one_block, next(stream)), mesh), 1)
+                bar.update()
+                if number % config.log_every == 0 or number == config.steps:
+                    row = {name: float(value) for name, value in metrics.items()}
+                    _stop_unless_finite(row, number, int(state.step))
+                    bar.set_postfix(loss=f"{row['loss']:.3f}")
+                    seconds = spent + time.monotonic() - clock
+                    workdir.append("metrics.jsonl", {"stage": STAGE, "step": number, "time": seconds, **row})
+                if number % config.checkpoint_every == 0 or number == config.steps:
+                    checkpoints.save(number, state, {"seconds": spent + time.monotonic() - clock})
         return state.params, spent + time.monotonic() - clock
 
 
