@@ -11,8 +11,8 @@ Measured by the first on 100 dev questions, before any training: exact match 0.0
 question 0.35, recall of gold passages 0.09.
 
 Measured by the second with --config.task.heldout_questions=8, ten steps of 8 questions x 4 rollouts: losses from 0.24
-to 0.45, a mean gap of at most 3e-06 nats between the sampler's log-probabilities and the step's, 5,843 tokens in trees a
-step for 12,968 on paths, 44 minutes on two cores that other jobs shared.
+to 0.45, a mean gap of at most 3e-06 nats between the sampler's log-probabilities and the step's, 5,843 tokens in trees
+a step for 12,968 on paths, 44 minutes on two cores that other jobs shared.
 """
 
 import os
