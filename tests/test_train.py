@@ -211,6 +211,7 @@ def command(path: Path, *more: str) -> list[str]:
 
 def interrupt(path: Path, number: int, *, stage: str, step: int) -> tuple[int, str]:
     """Starts a run, sends a signal once a step is in its metrics; exit code and what it printed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here would be ignored there
     process = subprocess.Popen(
         command(path), cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
