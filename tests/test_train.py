@@ -41,6 +41,9 @@ METRICS = {
     "reward", "exact_match", "searches", "loss", "kl", "clip_fraction", "entropy", "grad_norm", "logp_gap",
     "sampled_tokens", "tree_tokens", "path_tokens", "dropped_groups", "time",
 }  # fmt: skip
+# TensorStore reports a damaged checkpoint a second time, to nobody.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 folder = tempfile.TemporaryDirectory(prefix="rlsearch_train_")
 
 

@@ -39,7 +39,7 @@ def batch(share: int, shares: int) -> Batch:
 
 
 def loss_and_gradient(mesh, share: int, shares: int):
-    step = steps.config("grpo", "token")
+    step = steps.config("grpo", "token", drop_equal=False)
     rows, blocks, nodes = global_batch(batch(share, shares), mesh)
     params, reference = small.parameters(step.model), small.parameters(step.model, seed=7)
     state = fresh(params, steps.GRADIENT, mesh)

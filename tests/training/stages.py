@@ -22,7 +22,7 @@ from rlsearch.training.workdir import Workdir
 from tests import small
 
 CHANGES = {
-    "warmup.steps": 30, "warmup.log_every": 3, "warmup.checkpoint_every": 10, "rl.evaluate_every": 2,
+    "warmup.steps": 30, "warmup.log_every": 3, "warmup.checkpoint_every": 10, "rl.evaluate_every": 1,
     "loss.kl_coefficient": 0.01,
 }  # fmt: skip
 
