@@ -131,17 +131,19 @@ def get_config() -> ConfigDict:
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "kl_coefficient": 0.0,
-            "kl_estimator": "k3",
-            "entropy_coefficient": 0.0,
-            "reduction": "token",
+            "level": "token",
+            "clip": {"kind": "ppo", "low": 0.2, "high": 0.2},
+            "mismatch": None,
+            "reduction": {"kind": "token"},
+            "kl": None,
+            "entropy": 0.0,
+            "terms": (),
         }
     )
     config.rl = ConfigDict(
         {
             "steps": 280,
+            "critic_optimizer": None,
             "updates_per_batch": 1,
             "checkpoint_every": 20,
             "keep": 2,

@@ -7,8 +7,10 @@ every field and may name no other.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ml_collections import ConfigDict
@@ -84,3 +86,43 @@ def read_kind(section: ConfigDict, kinds: dict[str, type], where: str) -> Any:
         raise InputError(f"{where}.kind: {section.kind!r} is unknown{nearest(str(section.kind), kinds)}")
     rest = ConfigDict({key: section[key] for key in section if key != "kind"})
     return read(rest, kinds[section.kind], where)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A function that a config names, with the keyword arguments that the config gives it. Hashable, for ``jit``."""
+
+    name: str
+    function: Callable
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args, **dict(self.options))
+
+    def __getitem__(self, option: str) -> Any:
+        """The value of an option."""
+        return dict(self.options)[option]
+
+
+def read_call(section: ConfigDict, functions: Mapping[str, Callable], where: str, *, key: str = "kind") -> Call:
+    """Reads a section whose ``key`` names one of ``functions``; the other keys are its keyword-only arguments.
+
+    Raises:
+      InputError: no such function, or keys that are not exactly its keyword-only arguments.
+    """
+    _check_section(section, where)
+    if key not in section:
+        raise InputError(f"{where}: missing {key!r}; one of: {', '.join(sorted(functions))}")
+    name = section[key]
+    if name not in functions:
+        raise InputError(f"{where}.{key} {name!r}: unknown{nearest(str(name), functions)}")
+    function = functions[name]
+    hints = typing.get_type_hints(function)
+    options = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for given in section:
+        if given != key and given not in options:
+            raise InputError(f"{where}.{given}: {name} takes no such key{nearest(given, options)}")
+    if missing := [option for option in options if option not in section]:
+        raise InputError(f"{where}: {name} misses {', '.join(missing)}; it needs: {', '.join(options)}")
+    values = tuple((option, _value(section[option], hints[option], f"{where}.{option}")) for option in options)
+    return Call(name, function, values)

@@ -8,8 +8,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from rlsearch import config as configs
-from rlsearch.credit.estimators import CreditConfig
+from rlsearch.credit import estimate, registry  # noqa: F401  (estimate registers every estimator)
+from rlsearch.credit.registry import CreditConfig
 from rlsearch.errors import InputError, nearest
+from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
 from rlsearch.models.sharding import MeshConfig
 from rlsearch.rewards.reward import Reward
@@ -51,8 +53,8 @@ def read(config: ConfigDict) -> Settings:
         expander=expanders.make(config.expander),
         sampling=configs.read(config.sampling, SamplingConfig, "config.sampling"),
         reward=configs.read(config.reward, Reward, "config.reward"),
-        credit=configs.read(config.credit, CreditConfig, "config.credit"),
-        loss=configs.read(config.loss, LossConfig, "config.loss"),
+        credit=registry.read(config.credit),
+        loss=policy.read(config.loss),
         rl=configs.read(config.rl, RlConfig, "config.rl"),
         mesh=configs.read(config.mesh, MeshConfig, "config.mesh"),
     )

@@ -93,7 +93,7 @@ def _warm_up(read: Settings, config: ConfigDict, parts: Parts, mesh, workdir: Wo
 def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, workdir: Workdir):
     collector = Collector(
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, config=read.rl.batch,
-        drop_equal=read.credit.drop_equal, temperature=read.sampling.temperature, share=jax.process_count(),
+        drop_equal=read.credit.drops_questions, temperature=read.sampling.temperature, share=jax.process_count(),
     )  # fmt: skip
     step_config = StepConfig(
         model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,

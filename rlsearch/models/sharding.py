@@ -28,6 +28,7 @@ TABLE: tuple[tuple[str, P], ...] = (
     (r"blocks/mlp/down/kernel", P(None, "model", "fsdp")),
     (r"final_norm/scale", P()),
     (r"head/kernel", P("fsdp", "model")),
+    (r"value/(kernel|bias)", P()),
 )
 
 

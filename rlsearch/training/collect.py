@@ -77,7 +77,10 @@ class Collector:
             "dropped_groups": float(len(flat)),
             "repeated_tokens": float(repeated),
         }
-        nodes = pack.pad_nodes(forest.nodes, _at_least(self.config.nodes // self.share, len(forest.nodes.end)))
+        nodes = pack.pad_nodes(
+            forest.nodes, _at_least(self.config.nodes // self.share, len(forest.nodes.end)),
+            leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.max_turns + 2,
+        )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
 
     def _totals(self, trees: Sequence[Tree], question: int) -> np.ndarray:

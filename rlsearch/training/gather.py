@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from rlsearch.models import sharding
 from rlsearch.training.collect import Batch
-from rlsearch.tree.forest import Nodes, Rows
+from rlsearch.tree.forest import Nodes, Rows, with_paths
 from rlsearch.tree.pack import pad_nodes
 
 
@@ -25,18 +25,21 @@ def global_batch(batch: Batch, mesh: Mesh) -> tuple[Rows, int, Nodes]:
     used = batch.blocks if len(batch.forest.token_id) else 0
     if count == 1:
         return sharding.to_global(batch.rows, mesh), used, batch.nodes
-    own = np.array([used, len(batch.rows.token_id), len(batch.nodes.end), len(batch.questions)])
-    blocks, shape, nodes, questions = multihost_utils.process_allgather(own).max(axis=0).tolist()
+    own = np.array(
+        [used, len(batch.rows.token_id), len(batch.nodes.end), len(batch.questions), *batch.nodes.paths.node.shape,
+         batch.nodes.paths.fan]
+    )  # fmt: skip
+    blocks, shape, nodes, questions, leaves, depth, fan = multihost_utils.process_allgather(own).max(axis=0).tolist()
     rows = jax.tree.map(lambda leaf: _stretch(leaf, shape), batch.rows)
     rows = dataclasses.replace(rows, target=_unused(rows.target, used), target_node=rows.target_node + rank * nodes)
     table = pad_nodes(batch.nodes, nodes)
-    table = dataclasses.replace(
-        table,
-        end=table.end + rank * nodes,
-        parent=np.where(table.parent < 0, table.parent, table.parent + rank * nodes),
-        question=table.question + rank * questions,
-    )
-    whole = jax.tree.map(lambda leaf: np.concatenate(multihost_utils.process_allgather(leaf)), table)
+    columns = {name: column for name, column in vars(table).items() if name != "paths"}
+    columns["end"] = table.end + rank * nodes
+    columns["parent"] = np.where(table.parent < 0, table.parent, table.parent + rank * nodes)
+    columns["question"] = table.question + rank * questions
+    columns["episode"] = np.where(table.episode < 0, table.episode, table.episode + rank * nodes)
+    columns = jax.tree.map(lambda leaf: np.concatenate(multihost_utils.process_allgather(leaf)), columns)
+    whole = with_paths(columns, leaves=leaves * count, depth=depth, fan=fan)
     return sharding.to_global(rows, mesh), blocks, whole
 
 

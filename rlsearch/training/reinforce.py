@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from rlsearch.envs.types import Question
 from rlsearch.errors import InputError
-from rlsearch.models import sharding
+from rlsearch.models import sharding, value
 from rlsearch.models.decoder import Params
 from rlsearch.training import snapshots
 from rlsearch.training.checkpoint import open_checkpoints
@@ -22,7 +22,7 @@ from rlsearch.training.collect import Batch, BatchConfig, Collector
 from rlsearch.training.data import question_stream
 from rlsearch.training.gather import global_batch
 from rlsearch.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
-from rlsearch.training.step import StepConfig, make_policy_step
+from rlsearch.training.step import StepConfig, make_policy_step, make_scores
 from rlsearch.training.workdir import Workdir
 from rlsearch.tree.check import check
 
@@ -36,6 +36,7 @@ class RlConfig:
     steps: int
     batch: BatchConfig
     optimizer: OptimizerConfig
+    critic_optimizer: OptimizerConfig | None  # of the critic, where credit or the loss reads one
     updates_per_batch: int  # optimizer steps on each batch of rollouts
     checkpoint_every: int
     keep: int  # checkpoints kept
@@ -75,8 +76,12 @@ def reinforce(
         those that the sampler recorded.
     """
     optimizer = make_optimizer(config.optimizer, steps=config.steps * config.updates_per_batch)
-    reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.kl_coefficient else None
-    state = fresh(params, optimizer, mesh)
+    reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.reference else None
+    critic, critic_optimizer = None, None
+    if step_config.critic:
+        critic_optimizer = make_optimizer(config.critic_optimizer, steps=config.steps * config.updates_per_batch)
+        critic = fresh(value.from_policy(params), critic_optimizer, mesh)
+    state = fresh(params, optimizer, mesh, critic=critic)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
@@ -88,14 +93,15 @@ def reinforce(
             stream.set_state(record["questions"])
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
-        step = make_policy_step(step_config, optimizer, mesh)
+        step = make_policy_step(step_config, optimizer, mesh, critic_optimizer=critic_optimizer)
+        scores = make_scores(step_config) if step_config.loss.mismatch is not None else None
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
                 batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
                 if number == begun + 1:
                     check(batch.forest)
-                state, metrics, credit = _update(step, state, reference, batch, mesh, config.updates_per_batch)
+                state, metrics, credit = _update(step, scores, state, reference, batch, mesh, config.updates_per_batch)
                 row = {
                     "stage": STAGE,
                     "step": number,
@@ -127,17 +133,19 @@ def _collect(collector: Collector, state: TrainState, questions, *, seed: int, n
     )
 
 
-def _update(step, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
+def _update(step, scores, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
     """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts.
 
-    An update that is not finite is the last, and its metrics are returned.
+    ``scores``, where given, says what that policy is by the trainer's own reckoning: ratios are then relative to it,
+    and the loss corrects for the sampler's. An update that is not finite is the last, and its metrics are returned.
     """
     rows, blocks, nodes = global_batch(batch, mesh)
     if blocks == 0:
         return state, {"loss": 0.0}, None
+    old_logp = None if scores is None else scores(state.params, rows, blocks)
     first = None
     for _ in range(updates):
-        state, metrics, credit = step(state, reference, rows, blocks, nodes)
+        state, metrics, credit = step(state, reference, rows, blocks, nodes, old_logp)
         if first is None or not metrics["finite"]:
             first = metrics, credit
         if not metrics["finite"]:

@@ -29,7 +29,7 @@ def snapshot(
 
     Groups without a signal were left out of the forest: their tokens have advantage 0.
     """
-    advantage, in_forest = _per_node(credit), set(batch.forest.nodes.question.tolist())
+    advantage, in_forest = np.asarray(credit.mean), set(batch.forest.nodes.question.tolist())
     first, index = {}, 0
     for number, tree in enumerate(batch.trees):
         first[number] = index if tree.question in in_forest else None
@@ -42,12 +42,6 @@ def snapshot(
         question = batch.questions[batch.trees[number].question]
         shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
     return {"step": step, "trees": shown}
-
-
-def _per_node(credit: Credit) -> np.ndarray:
-    weight = np.asarray(credit.weight)
-    signed = np.asarray(credit.positive) + np.asarray(credit.negative)
-    return np.divide(signed, weight, out=np.zeros_like(signed), where=weight > 0)
 
 
 def _size(branch: Branch) -> int:

@@ -19,11 +19,12 @@ from rlsearch.models.decoder import Params
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """Parameters, optimizer state and the number of updates made."""
+    """Parameters, optimizer state and the number of updates made; and the same of a critic, where there is one."""
 
     params: Params
     opt_state: Any
     step: Int[Array, ""]
+    critic: TrainState | None = None
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,12 @@ def make_optimizer(config: OptimizerConfig, *, steps: int) -> optax.GradientTran
     )
 
 
-def fresh(params: Params, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+def fresh(
+    params: Params, optimizer: optax.GradientTransformation, mesh: Mesh, *, critic: TrainState | None = None
+) -> TrainState:
     """A state at step 0, laid out over the mesh by the sharding table. It owns its buffers: a step may donate them."""
     params = jax.device_put(jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params), sharding.shard(params, mesh))
     opt_state = jax.jit(optimizer.init, out_shardings=sharding.shard(jax.eval_shape(optimizer.init, params), mesh))(
         params
     )
-    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), sharding.replicated(mesh)))
+    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), sharding.replicated(mesh)), critic)

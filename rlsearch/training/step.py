@@ -1,7 +1,12 @@
-"""The jitted steps: one of GRPO and its kin, with credit inside, and one of supervised warm-up.
+"""The jitted steps: one of reinforcement learning, with credit inside, and one of supervised warm-up.
 
 A batch is M blocks of R rows, of which the first ``blocks`` hold something; the loop over them is dynamic, so one
 compilation serves every batch and an idle block costs nothing. Rows lie over the mesh's data axes.
+
+Where the loss of a token depends on that token alone, the blocks are gone through once. Where it depends on others
+(the ratio of a sequence, a contrast of two episodes), which may lie in other blocks, they are gone through twice:
+forward for the log-probabilities of all, from which the objective and its gradient by each of them follow, and then
+forward and backward with that gradient. Accumulation thus never changes a loss.
 """
 
 from __future__ import annotations
@@ -15,14 +20,17 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from rlsearch.credit import estimators
-from rlsearch.credit.estimators import CreditConfig
-from rlsearch.losses import logprob, policy, reduce
+from rlsearch.credit.algebra import Episodes
+from rlsearch.credit.estimate import estimate
+from rlsearch.credit.registry import CreditConfig
+from rlsearch.credit.slots import Slots
+from rlsearch.losses import kl, logprob, policy, targets
 from rlsearch.losses.policy import LossConfig
+from rlsearch.losses.targets import Given
 from rlsearch.models import attention as attentions
-from rlsearch.models import decoder, sharding
+from rlsearch.models import decoder, sharding, value
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.training.state import TrainState
 from rlsearch.tree.forest import Nodes, Rows
@@ -41,44 +49,97 @@ class StepConfig:
     attention: str  # of rows: one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once, 0 for all (``logprob.score_hidden``)
 
+    @property
+    def critic(self) -> bool:
+        """Whether there is one: where credit or the loss reads it."""
+        return self.credit.chosen.critic or self.loss.critic
+
 
 Metrics = dict[str, Array]
 
 
-def make_policy_step(config: StepConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> Callable:
-    """Builds ``step(state, reference, rows, blocks, nodes) -> (state, metrics, credit)``.
+def make_policy_step(
+    config: StepConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    critic_optimizer: optax.GradientTransformation | None = None,
+) -> Callable:
+    """Builds ``step(state, reference, rows, blocks, nodes, old_logp) -> (state, metrics, credit)``.
 
-    ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table and
-    ``reference`` the parameters of the reference policy, or None where the loss has no KL term.
+    ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table,
+    ``reference`` the parameters of the reference policy, or None where nothing reads it, and ``old_logp`` [M, R, S] the
+    log-probabilities of the policy before the first update on this batch, or None to take the sampler's for them.
     """
     attentions.check_mesh(config.attention, mesh)
-    kinds = {"attention": config.attention, "temperature": config.temperature, "logp_chunk": config.logp_chunk}
-    score = partial(target_logps, **kinds)
+    kinds = {"attention": config.attention, "remat": config.remat}
+    score = partial(
+        target_logps, model=config.model, temperature=config.temperature, logp_chunk=config.logp_chunk, **kinds
+    )  # fmt: skip
+    judge = partial(target_values, model=config.model, **kinds)
 
-    def loss_of_block(params, reference, rows: Rows, credit):
-        logp, entropy = score(params, config.model, rows, remat=config.remat)
-        reference_logp = None
-        if reference is not None:
-            reference_logp, _ = score(reference, config.model, rows, remat=False)
-            reference_logp = jax.lax.stop_gradient(reference_logp)
-        return policy.objective(
-            config.loss, logp=logp, behavior_logp=rows.behavior_logp, reference_logp=reference_logp, entropy=entropy,
-            positive=credit.positive[rows.target_node], negative=credit.negative[rows.target_node],
-            weight=credit.weight[rows.target_node], use=(rows.target >= 0) & (credit.weight[rows.target_node] > 0),
+    def models(params, rows: Rows):
+        logp, entropy = score(params["policy"], rows=rows)
+        return logp, entropy, judge(params["critic"], rows=rows) if config.critic else None
+
+    def step(state: TrainState, reference: Params | None, rows: Rows, blocks: Int[Array, ""], nodes: Nodes, old_logp):
+        params = {"policy": state.params, "critic": state.critic.params if config.critic else None}
+        use = (rows.target >= 0) & (jnp.arange(len(rows.target))[:, None, None] < blocks)
+        old_logp = rows.behavior_logp if old_logp is None else old_logp
+        reference_logp = reference and _each(lambda block: score(reference, rows=block)[0], rows, blocks)
+        old_value = _each(lambda block: judge(params["critic"], rows=block), rows, blocks) if config.critic else None
+        slots = Slots(rows.target_node, use, old_value, _penalty(config.loss, use, old_logp, reference_logp))
+        credit = estimate(
+            nodes, config.credit, weights=config.weights, reduction=config.loss.reduction, slots=slots
+        )  # fmt: skip
+        batch = targets.Batch(Episodes(nodes, config.weights, slots, None), credit)
+        given = Given(
+            rows.target_node, use, rows.behavior_logp, old_logp, reference_logp, old_value, _affine(credit.advantage),
+            _affine(credit.returns),
         )  # fmt: skip
 
-    def step(state: TrainState, reference: Params | None, rows: Rows, blocks: Int[Array, ""], nodes: Nodes):
-        credit = estimators.estimate(
-            nodes, config.credit, weights=config.weights, reduction=reduce.REDUCTIONS[config.loss.reduction]
-        )
-        loss, sums, grads = _accumulate(
-            lambda params, block: loss_of_block(params, reference, block, credit), state.params, rows, blocks
-        )
+        def objective(given: Given, logp, entropy, value):
+            made = targets.make(batch, given, logp=logp, entropy=entropy, value=value)
+            return policy.objective(config.loss, made, batch)
+
+        if config.loss.whole:
+            found = _in_two_passes(models, objective, params, rows, given, blocks)
+        else:
+            found = _in_one_pass(models, objective, params, rows, given, blocks)
+        loss, sums, grads = found
         count = jnp.maximum(sums.pop("targets"), 1.0)
-        metrics = {"loss": loss, **{name: value / count for name, value in sums.items()}}
-        return (*_update(optimizer, state, grads, metrics), credit)
+        metrics = {name: value if name.startswith("term_") else value / count for name, value in sums.items()}
+        return (*_update(optimizer, critic_optimizer, state, grads, {"loss": loss, **metrics}), credit)
 
     return _jit(step, mesh)
+
+
+def make_scores(config: StepConfig) -> Callable:
+    """Builds ``scores(params, rows, blocks) -> logp [M, R, S]``: every target's log-probability, 0 in idle blocks."""
+
+    def scores(params: Params, rows: Rows, blocks: Int[Array, ""]):
+        def one(block: Rows):
+            return target_logps(
+                params, config.model, block, attention=config.attention, temperature=config.temperature,
+                remat=False, logp_chunk=config.logp_chunk,
+            )[0]  # fmt: skip
+
+        return _each(one, rows, blocks)
+
+    return jax.jit(scores)
+
+
+def _penalty(config: LossConfig, use, old_logp, reference_logp) -> Float[Array, "M R S"] | None:
+    """What the KL takes from the reward at each token, where it has its place there."""
+    if config.kl is None or config.kl.place != "reward":
+        return None
+    logp, other = (jnp.where(use, x, 0.0) for x in (old_logp, reference_logp))
+    weight = config.kl.coefficient * config.kl.weights(logp, other)
+    return jnp.where(use, weight * kl.estimate(config.kl.estimator, logp, other), 0.0)
+
+
+def _affine(track) -> tuple[Array, Array] | None:
+    return None if track is None or track.decay is None else (track.decay, track.offset)
 
 
 def make_supervised_step(
@@ -103,7 +164,7 @@ def make_supervised_step(
             return policy.supervised(logp=logp, use=block.target >= 0, count=count), {}
 
         loss, _, grads = _accumulate(loss_of_block, state.params, rows, blocks)
-        return _update(optimizer, state, grads, {"loss": loss})
+        return _update(optimizer, None, state, {"policy": grads}, {"loss": loss})
 
     return _jit(step, mesh)
 
@@ -129,28 +190,85 @@ def target_logps(
     )
 
 
-def _accumulate(loss_of_block: Callable, params: Params, rows: Rows, blocks) -> tuple[Array, Metrics, Params]:
+def target_values(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: bool):
+    """The critic's value of the state before every target, [R, S]: after the token that precedes it on its path."""
+    values = value.apply(
+        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,
+        attention=attention,
+    )  # fmt: skip
+    return jnp.take_along_axis(values, rows.target_prev, axis=1)
+
+
+def _each(score: Callable[[Any], Any], blocks_of: Any, blocks: Int[Array, ""]) -> Any:
+    """``score`` of every block in use, stacked [M, ...]; zeros for idle blocks. No gradient flows."""
+    shapes = jax.eval_shape(score, jax.tree.map(lambda leaf: leaf[0], blocks_of))
+    count = len(jax.tree.leaves(blocks_of)[0])
+    empty = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shapes)
+
+    def add(index, found):
+        one = score(jax.tree.map(lambda leaf: leaf[index], blocks_of))
+        return jax.tree.map(lambda all_, new: all_.at[index].set(new), found, one)
+
+    return jax.lax.stop_gradient(jax.lax.fori_loop(0, blocks, add, empty))
+
+
+def _in_one_pass(models: Callable, objective: Callable, params, rows: Rows, given: Given, blocks):
+    """Loss, metric sums and gradients of an objective that is a sum over tokens."""
+
+    def of_block(params, block):
+        own_rows, own_given = block
+        logp, entropy, values = models(params, own_rows)
+        return objective(own_given, logp, entropy, values)
+
+    return _accumulate(of_block, params, (rows, given), blocks)
+
+
+def _in_two_passes(models: Callable, objective: Callable, params, rows: Rows, given: Given, blocks):
+    """Loss, metric sums and gradients of an objective that needs the scores of all targets at once."""
+    scores = _each(lambda block: models(params, block), rows, blocks)
+    (loss, sums), slopes = jax.value_and_grad(lambda s: objective(given, *s), has_aux=True)(scores)
+
+    def of_block(params, block):
+        own_rows, own_slopes = block
+        found = models(params, own_rows)
+        return sum((x * slope).sum() for x, slope in zip(found, own_slopes, strict=True) if x is not None), {}
+
+    _, _, grads = _accumulate(of_block, params, (rows, slopes), blocks)
+    return loss, sums, grads
+
+
+def _accumulate(loss_of_block: Callable, params: Params, blocks_of: Any, blocks) -> tuple[Array, Metrics, Params]:
     """Sums loss, metric sums and gradients over the blocks in use."""
-    block = jax.tree.map(lambda leaf: leaf[0], rows)
+    block = jax.tree.map(lambda leaf: leaf[0], blocks_of)
     shapes = jax.eval_shape(jax.value_and_grad(loss_of_block, has_aux=True), params, block)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def add(index, total):
-        block = jax.tree.map(lambda leaf: leaf[index], rows)
+        block = jax.tree.map(lambda leaf: leaf[index], blocks_of)
         return jax.tree.map(jnp.add, total, jax.value_and_grad(loss_of_block, has_aux=True)(params, block))
 
     (loss, sums), grads = jax.lax.fori_loop(0, blocks, add, zeros)
     return loss, sums, grads
 
 
-def _update(optimizer, state: TrainState, grads: Params, metrics: Metrics) -> tuple[TrainState, Metrics]:
+def _update(optimizer, critic_optimizer, state: TrainState, grads: dict, metrics: Metrics):
     """Applies the gradients; a step that is not finite leaves the state as it was and says so in ``finite``."""
-    norm = optax.tree.norm(grads)
+    norm = optax.tree.norm(grads["policy"])
     finite = jnp.isfinite(norm) & jnp.isfinite(metrics["loss"])
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    moved = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+    critic = state.critic
+    if critic is not None:
+        critic_norm = optax.tree.norm(grads["critic"])
+        finite &= jnp.isfinite(critic_norm)
+        metrics = {**metrics, "critic_grad_norm": critic_norm}
+        critic = _moved(critic_optimizer, critic, grads["critic"], None)
+    moved = _moved(optimizer, state, grads["policy"], critic)
     kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, state)
     return kept, {**metrics, "grad_norm": norm, "finite": finite}
+
+
+def _moved(optimizer, state: TrainState, grads: Params, critic: TrainState | None) -> TrainState:
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1, critic)
 
 
 def _jit(step: Callable, mesh: Mesh) -> Callable:

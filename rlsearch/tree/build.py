@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlsearch.tree.forest import NONE, Forest, Kind, Nodes
+from rlsearch.tree.forest import NONE, Forest, Kind, with_paths
 
 
 @dataclass
@@ -15,7 +15,8 @@ class Branch:
     """A node under construction: its tokens and the branches that continue it.
 
     ``logps`` holds the behaviour log-probabilities of a sampled node, and is None where the policy wrote nothing.
-    ``rewards`` and ``episode`` are set where an episode ends.
+    ``rewards`` and ``episode`` are set where an episode ends. ``notes`` are values by name that some method reads at
+    this node; a node without a note has 0 in its column.
     """
 
     kind: Kind
@@ -27,6 +28,7 @@ class Branch:
     rewards: Sequence[float] = ()
     version: int = 0
     role: int = 0
+    notes: dict[str, float] = field(default_factory=dict)
 
 
 def build(trees: Sequence[tuple[int, Branch]], *, terms: int) -> Forest:
@@ -50,6 +52,7 @@ class _Flat:
         self.nodes: list[list[int]] = []
         self.spans: list[list[int]] = []  # of each node: first token, end of its own, end of those below
         self.rewards: list[Sequence[float]] = []
+        self.notes: list[dict[str, float]] = []
 
     def add(self, branch: Branch, *, question: int, parent: int, prev: int, position: int) -> None:
         index, first, count = len(self.nodes), len(self.token_id), len(branch.tokens)
@@ -70,6 +73,7 @@ class _Flat:
         )
         self.spans.append([first, first + count, 0])
         self.rewards.append(branch.rewards if len(branch.rewards) else [0.0] * self.terms)
+        self.notes.append(branch.notes)
         self.token_id.extend(branch.tokens)
         self.position.extend(range(position, position + count))
         self.prev.extend([prev, *range(first, first + count - 1)][:count])
@@ -94,7 +98,13 @@ class _Flat:
         table = np.asarray(self.nodes, np.int32).reshape(-1, 9)
         spans = np.asarray(self.spans, np.int32).reshape(-1, 3)
         node = np.repeat(np.arange(len(table), dtype=np.int32), spans[:, 1] - spans[:, 0])
-        rewards = np.asarray(self.rewards, np.float32).reshape(len(table), self.terms)
+        names = ("end", "parent", "kind", "turn", "question", "episode", "role", "version", "tokens")
+        columns = dict(zip(names, table.T.copy(), strict=True))
+        columns["rewards"] = np.asarray(self.rewards, np.float32).reshape(len(table), self.terms)
+        columns["notes"] = {
+            name: np.asarray([notes.get(name, 0.0) for notes in self.notes], np.float32)
+            for name in sorted({name for notes in self.notes for name in notes})
+        }
         return Forest(
             token_id=np.asarray(self.token_id, np.int32),
             token_node=node,
@@ -103,5 +113,5 @@ class _Flat:
             token_end=spans[node, 2],
             sampled=table[node, 8] > 0,
             behavior_logp=np.asarray(self.behavior_logp, np.float32),
-            nodes=Nodes(*table.T.copy(), rewards=rewards),
+            nodes=with_paths(columns),
         )

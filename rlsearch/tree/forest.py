@@ -12,7 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-NONE = -1  # no such token, node or episode
+from rlsearch.tree.paths import NONE, Paths, lay_out
+
+__all__ = ["NONE", "Forest", "Kind", "Nodes", "Rows", "leaves", "with_paths"]
 
 
 class Kind(enum.IntEnum):
@@ -36,11 +38,14 @@ class Nodes:
       kind: a ``Kind``.
       turn: turns of the policy before this node on its path.
       question: index of the question, the group of GRPO.
-      episode: id of the episode that ends in this leaf, NONE at inner nodes (episodes share those).
+      episode: id of the episode that ends in this leaf, NONE at inner nodes (episodes share those). An episode of
+        several contexts ends in several leaves, which carry the same rewards.
       role: whose parameters wrote it.
       version: optimizer steps taken by the policy that sampled it.
       tokens: how many sampled tokens it holds.
       rewards: one column per named term, at leaves; NaN where a term could not be scored, 0 at inner nodes.
+      notes: columns by name that a method needs besides (``rewards.notes``): what a step earned, a potential, a fault.
+      paths: every path as a row of node indices.
     """
 
     end: Int[np.ndarray, "N"]
@@ -53,6 +58,8 @@ class Nodes:
     version: Int[np.ndarray, "N"]
     tokens: Int[np.ndarray, "N"]
     rewards: Float[np.ndarray, "N R"]
+    notes: dict[str, Float[np.ndarray, "N"]]
+    paths: Paths
 
 
 @jax.tree_util.register_dataclass
@@ -102,3 +109,11 @@ class Rows:
 def leaves(nodes: Nodes) -> Bool[np.ndarray, "N"]:
     """Which nodes end an episode; padded nodes (``episode == NONE``) do not."""
     return nodes.episode != NONE
+
+
+def with_paths(columns: dict, *, leaves: int = 1, depth: int = 1, fan: int = 1) -> Nodes:
+    """The table with its paths laid out; ``columns`` are all others. See ``paths.lay_out`` for the sizes."""
+    laid = lay_out(
+        columns["end"], columns["parent"], columns["episode"] != NONE, leaves=leaves, depth=depth, fan=fan
+    )  # fmt: skip
+    return Nodes(**{**columns, "paths": laid})

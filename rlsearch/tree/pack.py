@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlsearch.errors import InputError
-from rlsearch.tree.forest import NONE, Forest, Nodes, Rows
+from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, with_paths
 
 NO_TOKENS = np.zeros(0, np.int64)
 
@@ -57,8 +57,10 @@ def pack(forest: Forest, *, width: int, targets: int, multiple: int) -> Packed:
     return Packed(rows, tokens=tokens, repeated=tokens - len(forest.token_id))
 
 
-def pad_nodes(nodes: Nodes, count: int) -> Nodes:
+def pad_nodes(nodes: Nodes, count: int, *, leaves: int = 1, depth: int = 1, fan: int = 1) -> Nodes:
     """Pads the node table to ``count`` rows of lone inner nodes without question, episode or tokens.
+
+    Its paths get room for ``leaves``, ``depth`` and ``fan``, each doubled until they fit (``paths.lay_out``).
 
     Raises:
       InputError: the table has more than ``count`` nodes.
@@ -74,8 +76,9 @@ def pad_nodes(nodes: Nodes, count: int) -> Nodes:
     for name in ("end", "parent", "kind", "turn", "question", "episode", "role", "version", "tokens"):
         column = np.broadcast_to(np.asarray(fill.get(name, 0), np.int32), (extra,))
         columns[name] = np.concatenate([getattr(nodes, name), column])
-    rewards = np.concatenate([nodes.rewards, np.zeros((extra, nodes.rewards.shape[1]), np.float32)])
-    return Nodes(**columns, rewards=rewards)
+    columns["rewards"] = np.concatenate([nodes.rewards, np.zeros((extra, nodes.rewards.shape[1]), np.float32)])
+    columns["notes"] = {name: np.pad(column, (0, extra)) for name, column in nodes.notes.items()}
+    return with_paths(columns, leaves=leaves, depth=depth, fan=fan)
 
 
 @dataclass(frozen=True)

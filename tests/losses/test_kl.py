@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlsearch.errors import InputError
 from rlsearch.losses import kl
 
 
@@ -49,12 +48,3 @@ def test_expectations_and_gradients_over_a_whole_vocabulary():
 
     np.testing.assert_allclose(jax.grad(sampled)(logits, "k2"), jax.grad(divergence)(logits), atol=1e-5)
     np.testing.assert_allclose(jax.grad(sampled)(logits, "k3"), jax.grad(reverse)(logits), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("k1", "its gradient as a loss is zero in expectation; use 'k2' or 'k3'"), ("k4", "unknown; did you mean 'k")],
-)
-def test_useless_and_unknown_estimators_are_refused(name, message):
-    with pytest.raises(InputError, match=f"kl_estimator '{name}': {message}"):
-        kl.check(name)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rlsearch.losses import reduce
 
-KEPT = np.ones(2, bool)
+TWO = (True, True)
 
 
-def total(reduction, lengths: list[float], losses: list[float], kept: np.ndarray = KEPT) -> float:
+def weigh(reduction, lengths: list[float], kept=TWO) -> np.ndarray:
+    """Weight of a token of each episode; each is one node below a prompt, which the policy did not write."""
+    tokens = np.stack([np.zeros(len(lengths)), np.where(kept, lengths, 0.0)], axis=1).astype(np.float32)
+    turn = np.zeros(tokens.shape, np.int32)
+    return np.asarray(reduction(jnp.asarray(tokens), jnp.arange(len(lengths)), turn))[:, 1]
+
+
+def total(reduction, lengths: list[float], losses: list[float], kept=TWO) -> float:
     """Loss of episodes whose tokens all have the same loss."""
-    weight = np.where(kept, reduction(jnp.array(lengths), jnp.asarray(kept)), 0.0)
+    weight = np.where(kept, weigh(reduction, lengths, kept), 0.0)
     return float((weight * np.array(lengths) * np.array(losses)).sum())
+
+
+ALL = [*[f for n, f in reduce.REDUCTIONS.items() if n != "constant"], functools.partial(reduce.constant, length=4.0)]
 
 
 @pytest.mark.parametrize(("lengths", "token", "sequence"), [([2.0, 8.0], 0.2, 0.5), ([1.0, 9.0], 0.1, 0.5)])
@@ -25,27 +37,26 @@ def test_the_first_loses_one_the_second_nothing(lengths, token, sequence):
 
 def test_what_is_left_out_is_in_no_denominator():
     """B075: a finished row of 4 tokens and a truncated one of 100: the denominator is 4."""
-    kept = np.array([True, False])
-    assert float(reduce.token(jnp.array([4.0, 100.0]), kept)[0]) == 0.25
-    assert float(reduce.sequence(jnp.array([4.0, 100.0]), kept)[0]) == 0.25
+    for reduction in ALL:
+        assert weigh(reduction, [4.0, 100.0], (True, False))[0] == 0.25
 
 
-@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+@pytest.mark.parametrize("reduction", ALL)
 def test_copies_of_the_same_rows_do_not_change_the_loss(reduction):
     """B076: G = 4 and G = 8."""
     lengths, losses = [3.0, 5.0, 2.0, 7.0], [1.0, 0.5, 2.0, 0.0]
-    once = total(reduction, lengths, losses, np.ones(4, bool))
-    assert total(reduction, lengths * 2, losses * 2, np.ones(8, bool)) == pytest.approx(once, rel=1e-6)
+    once = total(reduction, lengths, losses, (True,) * 4)
+    assert total(reduction, lengths * 2, losses * 2, (True,) * 8) == pytest.approx(once, rel=1e-6)
 
 
-@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+@pytest.mark.parametrize("reduction", ALL)
 @pytest.mark.parametrize(("lengths", "kept"), [([0.0, 0.0], [True, True]), ([3.0, 4.0], [False, False])])
 def test_nothing_kept_is_finite(reduction, lengths, kept):
-    assert np.isfinite(reduction(jnp.array(lengths), jnp.array(kept))).all()
+    assert np.isfinite(weigh(reduction, lengths, kept)).all()
 
 
-@pytest.mark.parametrize("reduction", reduce.REDUCTIONS.values())
+@pytest.mark.parametrize("reduction", ALL)
 def test_an_episode_without_tokens_takes_no_weight_from_the_others(reduction):
     """B018."""
-    alone = total(reduction, [4.0], [1.0], np.ones(1, bool))
+    alone = total(reduction, [4.0], [1.0], (True,))
     assert total(reduction, [4.0, 0.0], [1.0, 5.0]) == pytest.approx(alone) == 1.0

@@ -23,15 +23,15 @@ def loss_and_gradient(
 ) -> tuple[float, Params]:
     nodes, credit = forest.nodes, config.credit
     values = plain.totals(nodes, config.weights)
-    advantage, varying = plain.advantages(nodes, values, credit.estimator, scale=credit.scale)
-    weights = plain.leaf_weights(nodes, varying if credit.drop_equal else set(values), config.loss.reduction)
+    advantage, varying = plain.advantages(nodes, values, credit.estimator.name, scale=credit.estimator["scale"])
+    weights = plain.leaf_weights(nodes, varying if credit.drop_equal else set(values), config.loss.reduction.name)
     loss, gradient = 0.0, jax.tree.map(np.zeros_like, params)
     for leaf, weight in weights.items():
         token_id, sampled, behavior = _path(forest, leaf)
         numbers = {
             "advantage": advantage[leaf], "weight": weight, "temperature": config.temperature,
-            "low": config.loss.clip_low, "high": config.loss.clip_high, "entropy": config.loss.entropy_coefficient,
-            "kl": config.loss.kl_coefficient if reference is not None else 0.0,
+            "low": config.loss.clip["low"], "high": config.loss.clip["high"], "entropy": config.loss.entropy,
+            "kl": config.loss.kl.coefficient if reference is not None else 0.0,
         }  # fmt: skip
         one, part = _path_loss(params, reference or params, config.model, token_id, sampled, behavior, numbers)
         loss, gradient = loss + float(one), jax.tree.map(np.add, gradient, part)

@@ -44,7 +44,7 @@ def loss_and_gradient(mesh, share: int, shares: int):
     params, reference = small.parameters(step.model), small.parameters(step.model, seed=7)
     state = fresh(params, steps.GRADIENT, mesh)
     reference = jax.device_put(reference, sharding.shard(reference, mesh))
-    state, metrics, _ = steps.compiled(step, steps.GRADIENT, mesh)(state, reference, rows, blocks, nodes)
+    state, metrics, _ = steps.compiled(step, steps.GRADIENT, mesh)(state, reference, rows, blocks, nodes, None)
     return float(metrics["loss"]), jax.tree.map(np.asarray, sharding.to_local(state.opt_state, mesh))
 
 

@@ -7,9 +7,10 @@ import functools
 import jax
 import numpy as np
 import optax
+from ml_collections import ConfigDict
 
-from rlsearch.credit.estimators import CreditConfig
-from rlsearch.losses.policy import LossConfig
+from rlsearch.credit import registry
+from rlsearch.losses import policy
 from rlsearch.models import sharding
 from rlsearch.models.decoder import Params
 from rlsearch.models.sharding import MeshConfig
@@ -27,21 +28,31 @@ GRADIENT = optax.GradientTransformation(
 BLOCKS, NODES = 64, 128  # one compilation serves every forest; idle blocks cost nothing
 
 
+LOSS = {
+    "level": "token", "clip": {"kind": "ppo", "low": 0.2, "high": 0.3}, "mismatch": None,
+    "reduction": {"kind": "token"},
+    "kl": {"coefficient": 0.1, "estimator": "k3", "place": "loss", "weights": {"kind": "uniform"}}, "entropy": 0.05,
+    "terms": (),
+}  # fmt: skip
+
+
 def config(estimator: str, reduction: str, *, drop_equal: bool = True) -> StepConfig:
     """Everything that makes the loss at once: narrow clips, KL, entropy, a temperature."""
+    return make({"estimator": estimator, "scale": True, "drop_equal": drop_equal}, {"reduction": {"kind": reduction}})
+
+
+def make(credit: dict, loss: dict) -> StepConfig:
+    """A step with the credit of a config's section and LOSS with some of its keys changed."""
     return StepConfig(
         model=small.config(),
-        credit=CreditConfig(estimator, scale=True, drop_equal=drop_equal),
-        loss=LossConfig(
-            clip_low=0.2, clip_high=0.3, kl_coefficient=0.1, kl_estimator="k3", entropy_coefficient=0.05,
-            reduction=reduction,
-        ),
+        credit=registry.read(ConfigDict(credit)),
+        loss=policy.read(ConfigDict({**LOSS, **loss})),
         weights=(1.0, 0.5),
         temperature=0.7,
         remat=False,
         attention="dense",
         logp_chunk=4,  # does not divide the targets of a row; the twin by paths has every logit at once
-    )  # fmt: skip
+    )
 
 
 def mesh(data: int = 1, fsdp: int = 1, model: int = 1) -> jax.sharding.Mesh:
@@ -57,7 +68,7 @@ def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows
     used = len(rows.token_id) // block
     rows = jax.tree.map(lambda leaf: leaf.reshape(used, block, *leaf.shape[1:]), rows)
     rows = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], BLOCKS - used, axis=0)]), rows)
-    return rows, used, pad_nodes(forest.nodes, NODES)
+    return rows, used, pad_nodes(forest.nodes, NODES, leaves=128, depth=4, fan=32)
 
 
 def loss_and_gradient(
@@ -72,7 +83,7 @@ def take(params: Params, reference: Params, forest: Forest, step: StepConfig, me
     rows, used, nodes = batch(forest, **shape)
     state, reference = fresh(params, GRADIENT, mesh), jax.device_put(reference, sharding.shard(reference, mesh))
     state, metrics, credit = compiled(step, GRADIENT, mesh)(
-        state, reference, sharding.to_global(rows, mesh), used, nodes
+        state, reference, sharding.to_global(rows, mesh), used, nodes, None
     )
     return jax.tree.map(np.asarray, state.opt_state), metrics, credit
 

@@ -110,5 +110,6 @@ def test_the_example_is_not_trivial():
     _, metrics, credit = steps.take(*models(), forest, step, steps.mesh(), **SPLIT)
     assert 0.2 < metrics["clip_fraction"] < 0.9
     assert metrics["kl"] > 0.1
-    assert ((np.asarray(credit.positive) > 0) & (np.asarray(credit.negative) < 0)).any()
+    value = np.asarray(credit.advantage.node)
+    assert ((value > 0).any(axis=1) & (value < 0).any(axis=1)).any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(metrics))

@@ -33,7 +33,7 @@ def take(rows: Rows, used: int, nodes, *, updates: int = 1) -> tuple[TrainState,
     state, reference, found = fresh(small.parameters(cfg), SGD, mesh), small.parameters(cfg, seed=7), []
     for _ in range(updates):
         state, metrics, _ = steps.compiled(steps.config("grpo", "token"), SGD, mesh)(
-            state, reference, rows, used, nodes
+            state, reference, rows, used, nodes, None
         )
         found.append({name: float(value) for name, value in metrics.items()})
     return state, found

@@ -1,0 +1,26 @@
+"""Corrections for a sampler whose probabilities are not the trainer's: weights of the surrogate, without gradient.
+
+Each takes ``log pi_old - log pi_sampler`` of tokens, both at the sampling temperature and before any update on the
+batch, and gives the factor of each token.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def truncated(gap: Float[Array, "..."], *, cap: float) -> Float[Array, "..."]:
+    """Truncated importance sampling: ``min(pi_old / pi_sampler, cap)`` (Yao et al., "Your efficient RL framework
+    secretly brings you off-policy RL training", 2025).
+    """
+    return jnp.minimum(jnp.exp(gap), cap)
+
+
+def masked(gap: Float[Array, "..."], *, low: float, high: float) -> Float[Array, "..."]:
+    """Masked importance sampling (IcePop, Ling team, 2025): the ratio where it lies in [low, high], else 0."""
+    ratio = jnp.exp(gap)
+    return jnp.where((ratio >= low) & (ratio <= high), ratio, 0.0)
+
+
+CORRECTIONS = {"truncated": truncated, "masked": masked}

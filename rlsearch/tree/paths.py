@@ -1,0 +1,140 @@
+"""Every path of a forest as a row of node indices: what per-path formulas and sums over leaves are computed on.
+
+Axes: N nodes, L paths (one a leaf, in the order of the node table), D depths, K leaves below a node. Two layouts carry
+all of credit. ``[L, D]`` has a row for each path and is read along it: discounts, returns, first errors. ``[N, K]`` has
+a row for each node and is read over the leaves below it: means, maxima, and the sum of what its tokens are worth to
+each. ``along`` and ``below`` lead into them. Zeros are summed as zeros, so that nothing is made of rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+NONE = -1
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Paths:
+    """Where the paths of a node table lie.
+
+    Attributes:
+      node: the nodes of each path from its root to its leaf, NONE behind the leaf and in padded rows.
+      depth: nodes above each node.
+      first: row of the first path through each node.
+      count: how many paths go through each node; they are rows ``[first, first + count)``. 0 for padded nodes.
+      fan: the most paths through one node that this table has room for (the size of axis K).
+    """
+
+    node: Int[np.ndarray, "L D"]
+    depth: Int[np.ndarray, "N"]
+    first: Int[np.ndarray, "N"]
+    count: Int[np.ndarray, "N"]
+    fan: int = field(metadata={"static": True})
+
+
+def lay_out(
+    end: Int[np.ndarray, "N"], parent: Int[np.ndarray, "N"], leaf: Bool[np.ndarray, "N"], *, leaves: int, depth: int,
+    fan: int,
+) -> Paths:  # fmt: skip
+    """Lays out the paths, on the host, with room for at least ``leaves``, ``depth`` and ``fan``, each doubled until
+    the table fits: so few shapes occur that a step is compiled a few times in a run at most.
+    """
+    n = len(end)
+    before = np.concatenate([[0], np.cumsum(leaf)]).astype(np.int32)
+    level = (np.arange(n) - np.cumsum(np.bincount(end, minlength=n + 1)[:n])).astype(np.int32)
+    ends = np.flatnonzero(leaf)
+    count = before[end] - before[:-1]
+    shape = (
+        _room(leaves, len(ends)),
+        _room(depth, int(level[ends].max(initial=0)) + 1),
+        _room(fan, int(count.max(initial=0))),
+    )
+    node = np.full(shape[:2], NONE, np.int32)
+    row, at = np.arange(len(ends)), ends
+    while len(at):
+        node[row, level[at]] = at
+        row, at = row[parent[at] != NONE], parent[at[parent[at] != NONE]]
+    return Paths(node, level, np.minimum(before[:-1], shape[0] - 1).astype(np.int32), count.astype(np.int32), shape[2])
+
+
+def _room(floor: int, need: int) -> int:
+    size = max(floor, 1)
+    while size < need:
+        size *= 2
+    return size
+
+
+def along(x: Array, paths: Paths) -> Array:
+    """Values of nodes ``[N, ...]`` along each path ``[L, D, ...]``, 0 where the path has ended."""
+    on = on_path(paths)
+    return jnp.where(on.reshape(on.shape + (1,) * (x.ndim - 1)), x[jnp.maximum(paths.node, 0)], jnp.zeros((), x.dtype))
+
+
+def on_path(paths: Paths) -> Bool[Array, "L D"]:
+    """Where the paths have nodes."""
+    return jnp.asarray(paths.node) != NONE
+
+
+def leaf_of(paths: Paths) -> Int[Array, "L"]:
+    """The leaf that each path ends in; node 0 for padded rows, which ``used`` tells apart."""
+    return jnp.asarray(paths.node).max(axis=1, initial=0)
+
+
+def used(paths: Paths) -> Bool[Array, "L"]:
+    """Rows that hold a path."""
+    return on_path(paths)[:, 0]
+
+
+def through(paths: Paths) -> Bool[Array, "N K"]:
+    """Which columns of ``below`` hold a path through the node."""
+    return jnp.arange(paths.fan)[None, :] < jnp.asarray(paths.count)[:, None]
+
+
+def below(y: Array, paths: Paths) -> Array:
+    """Values of the paths through each node, ``[N, K]``, 0 beyond the last: of each path ``[L]``, or of each node on
+    each path ``[L, D]``, read at that node.
+    """
+    row = jnp.asarray(paths.first)[:, None] + jnp.arange(paths.fan)[None, :]
+    row = jnp.minimum(row, paths.node.shape[0] - 1)
+    y = jnp.asarray(y)
+    found = y[row] if y.ndim == 1 else y[row, jnp.asarray(paths.depth)[:, None]]
+    return jnp.where(through(paths), found, jnp.zeros((), y.dtype))
+
+
+def backup(value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
+    """Mean over the paths through each node that are in use, and whether there are any.
+
+    A node whose paths all have one value has exactly that value.
+    """
+    inside = below(use, paths)
+    values = below(value, paths)
+    count = jnp.maximum(inside.sum(axis=1), 1)
+    # The mean of differences to one of the values: equal values leave exact zeros.
+    origin = jnp.where(inside, values, -jnp.inf).max(axis=1)
+    origin = jnp.where(jnp.isfinite(origin), origin, 0.0)
+    mean = origin + jnp.where(inside, values - origin[:, None], 0.0).sum(axis=1) / count
+    return mean, inside.any(axis=1)
+
+
+def before(y: Float[Array, "L D"]) -> Float[Array, "L D"]:
+    """Sum over the earlier nodes of each path, without the node itself."""
+    return jnp.cumsum(y, axis=1) - y
+
+
+def to_go(y: Float[Array, "L D"], discount: float | Float[Array, "L D"] = 1.0) -> Float[Array, "L D"]:
+    """``G_d = y_d + discount_d G_{d+1}`` along each path, from its leaf backwards; ``discount`` may differ by node."""
+    rate = jnp.broadcast_to(jnp.asarray(discount, y.dtype), y.shape)
+
+    def one(later, here):
+        reward, by = here
+        now = reward + by * later
+        return now, now
+
+    _, found = jax.lax.scan(one, jnp.zeros(y.shape[0], y.dtype), (y.T, rate.T), reverse=True)
+    return found.T
