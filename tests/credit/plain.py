@@ -1,63 +1,152 @@
-"""The slow twin of credit: dictionaries, recursion and loops over leaves, in double precision."""
+"""The slow side of credit: a node table as lists and dictionaries, walked by loops and recursion in double precision.
+
+An estimator's twin is a function ``(table, **options) -> Answer`` under the estimator's name, registered by ``twin``.
+It is written from the paper's own formula for one path at a time, in time linear in the paths, since the benchmark of
+credit runs it on large tables too.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from rlsearch.tree.forest import Nodes
-from tests.tree.random_forests import ancestors
+from rlsearch.tree.forest import NONE, Nodes
 
 Values = dict[int, float]  # by leaf
 
 
-def totals(nodes: Nodes, weights: tuple[float, ...]) -> Values:
-    """The weighted reward of every leaf that can be scored."""
-    found = {}
-    for leaf in np.flatnonzero(nodes.episode >= 0).tolist():
-        terms = [(float(r), w) for r, w in zip(nodes.rewards[leaf], weights, strict=True) if w]
-        if not any(math.isnan(reward) for reward, _ in terms):
-            found[leaf] = sum(reward * weight for reward, weight in terms)
+@dataclass
+class Answer:
+    """What a twin finds.
+
+    Attributes:
+      advantage: by (leaf, node), for every node on the path to a leaf; what is left out is 0.
+      varies: leaves that carry a signal.
+      masked: (leaf, node) whose tokens take no part.
+    """
+
+    advantage: dict[tuple[int, int], float]
+    varies: set[int]
+    masked: set[tuple[int, int]] = field(default_factory=set)
+
+
+@dataclass
+class Table:
+    """A node table in plain Python. An episode of several leaves has one vote, at the first."""
+
+    nodes: Nodes
+    weights: tuple[float, ...]
+
+    def __post_init__(self):
+        for name in ("end", "parent", "kind", "turn", "question", "episode", "tokens"):
+            setattr(self, name, np.asarray(getattr(self.nodes, name)).tolist())
+        self.rewards = np.asarray(self.nodes.rewards).tolist()
+        self.notes = {name: np.asarray(column).tolist() for name, column in self.nodes.notes.items()}
+
+    @cached_property
+    def leaves(self) -> list[int]:
+        return [node for node, episode in enumerate(self.episode) if episode != NONE]
+
+    @cached_property
+    def votes(self) -> list[int]:
+        """The first leaf of each episode that could be scored."""
+        first = {}
+        for leaf in self.leaves:
+            first.setdefault(self.episode[leaf], leaf)
+        return [leaf for leaf in first.values() if leaf in self.totals]
+
+    @cached_property
+    def totals(self) -> Values:
+        """The weighted reward of every leaf that can be scored."""
+        found = {}
+        for leaf in self.leaves:
+            terms = [(reward, w) for reward, w in zip(self.rewards[leaf], self.weights, strict=True) if w]
+            if not any(math.isnan(reward) for reward, _ in terms):
+                found[leaf] = sum(reward * weight for reward, weight in terms)
+        return found
+
+    @cached_property
+    def paths(self) -> dict[int, list[int]]:
+        """Nodes from the root to each leaf."""
+        found = {}
+        for leaf in self.leaves:
+            path, node = [], leaf
+            while node != NONE:
+                path.append(node)
+                node = self.parent[node]
+            found[leaf] = path[::-1]
+        return found
+
+    @cached_property
+    def below(self) -> dict[int, list[int]]:
+        """Leaves at or below each node."""
+        found = defaultdict(list)
+        for leaf, path in self.paths.items():
+            for node in path:
+                found[node].append(leaf)
+        return found
+
+    def root(self, leaf: int) -> int:
+        return self.paths[leaf][0]
+
+    def everywhere(self, values: Values) -> dict[tuple[int, int], float]:
+        """A value of each episode at every node of its path."""
+        return {(leaf, node): value for leaf, value in values.items() for node in self.paths[leaf]}
+
+
+def grouped(members: Iterable[int], key: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
+    found = defaultdict(list)
+    for member in members:
+        found[key(member)].append(member)
     return found
 
 
-def relative(values: Values, group: Callable[[int], Hashable], *, scale: bool) -> tuple[Values, set[int]]:
-    """Each value against the others of its group, and the leaves in groups that vary."""
+def relative(table: Table, values: Values, group: Callable[[int], Hashable], *, scale: bool) -> tuple[Values, set[int]]:
+    """Each leaf's value against the votes of its group, and the leaves in groups that vary."""
     result, varying = {}, set()
+    members = grouped([leaf for leaf in table.votes if leaf in values], group)
     for leaf, value in values.items():
-        members = [other for peer, other in values.items() if group(peer) == group(leaf)]
+        peers = [values[other] for other in members[group(leaf)]]
         result[leaf] = 0.0
-        if max(members) > min(members):
+        if len(peers) > 1 and max(peers) > min(peers):
             varying.add(leaf)
-            result[leaf] = (value - statistics.fmean(members)) / (statistics.pstdev(members) if scale else 1.0)
+            result[leaf] = (value - statistics.fmean(peers)) / (statistics.pstdev(peers) if scale else 1.0)
     return result, varying
 
 
-def advantages(nodes: Nodes, values: Values, estimator: str, *, scale: bool) -> tuple[Values, set[int]]:
-    across, varying = relative(values, lambda leaf: int(nodes.question[leaf]), scale=scale)
-    if estimator == "grpo":
-        return across, varying
-    inside, _ = relative(values, lambda leaf: ancestors(nodes.parent, leaf)[-1], scale=scale)
-    return {leaf: inside[leaf] + across[leaf] for leaf in values}, varying
+TWINS: dict[str, Callable[..., Answer]] = {}
+OPTIONS: dict[str, list[dict]] = {}
 
 
-def length(nodes: Nodes, leaf: int) -> int:
-    """Tokens that the policy sampled on the path to a leaf."""
-    return sum(int(nodes.tokens[node]) for node in ancestors(nodes.parent, leaf))
+def twin(*options: dict) -> Callable:
+    """Registers the twin of the estimator of the same name, with the options that properties are tested at."""
+
+    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
+        TWINS[function.__name__] = function
+        OPTIONS[function.__name__] = list(options)
+        return function
+
+    return register
 
 
-def leaf_weights(nodes: Nodes, kept: set[int], reduction: str) -> Values:
-    """What one token of each kept episode weighs. An episode without tokens has no part in any denominator."""
-    lengths = {leaf: length(nodes, leaf) for leaf in kept if length(nodes, leaf)}
-    if reduction == "token":
-        return {leaf: 1 / sum(lengths.values()) for leaf in lengths}
-    return {leaf: 1 / (len(lengths) * tokens) for leaf, tokens in lengths.items()}
-
-
-def node_sum(nodes: Nodes, node: int, values: Values) -> float:
-    """Sum over the leaves below a node."""
-    children = np.flatnonzero(nodes.parent == node).tolist()
-    return values.get(node, 0.0) + sum(node_sum(nodes, child, values) for child in children)
+def leaf_weights(table: Table, part: set[tuple[int, int]], reduction: str) -> dict[tuple[int, int], float]:
+    """What one token weighs at each (leaf, node) that takes part; an episode without tokens is in no denominator."""
+    length, nodes = defaultdict(int), defaultdict(int)
+    for leaf, node in part:
+        length[table.episode[leaf]] += table.tokens[node]
+        nodes[table.episode[leaf]] += 1
+    found = {}
+    for leaf, node in part:
+        episode = table.episode[leaf]
+        found[leaf, node] = {
+            "token": 1 / sum(length.values()),
+            "sequence": 1 / (len(length) * length[episode]),
+            "node": 1 / (len(length) * nodes[episode] * table.tokens[node]),
+        }[reduction]
+    return found

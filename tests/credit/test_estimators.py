@@ -8,7 +8,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
@@ -16,12 +16,12 @@ from rlsearch.config import Call
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
 from rlsearch.credit.estimate import estimate as estimate_credit
-from rlsearch.credit.registry import CreditConfig
+from rlsearch.credit.registry import ESTIMATORS, CreditConfig
 from rlsearch.errors import InputError
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.forest import Nodes
 from rlsearch.tree.pack import pad_nodes
-from tests.credit import plain
+from tests.credit import plain, twins  # noqa: F401  (twins registers them)
 from tests.tree.random_forests import forests
 
 NODES = 512
@@ -32,6 +32,7 @@ def choose(estimator: str, **options) -> CreditConfig:
 
 
 WEIGHTS = (1.0, 0.5)
+INSIDE: set[str] = set()  # estimators that need the batch's tokens
 
 
 @functools.partial(jax.jit, static_argnames=("config", "weights", "reduction"))
@@ -40,59 +41,69 @@ def jitted(nodes: Nodes, config: CreditConfig, weights: tuple[float, ...], reduc
 
 
 def estimate(nodes: Nodes, config: CreditConfig, weights: tuple[float, ...], reduction: str) -> Credit:
-    return jax.tree.map(
-        np.asarray, jitted(pad_nodes(nodes, NODES, leaves=512, depth=8, fan=128), config, weights, reduction)
-    )
+    padded = pad_nodes(nodes, NODES, leaves=512, depth=8, fan=128)
+    return jax.tree.map(np.asarray, jitted(padded, config, weights, reduction))
 
 
-# Every estimator with and without each choice: each is compiled once.
-CONFIGS = st.sampled_from(
-    [
-        choose("grpo", scale=True, drop_equal=True),
-        choose("grpo", scale=False, drop_equal=False),
-        choose("tree_grpo", scale=True, drop_equal=False),
-        choose("tree_grpo", scale=False, drop_equal=True),
-    ]
-)
+def annotated(nodes: Nodes, names: tuple[str, ...], seed: int) -> Nodes:
+    """With the notes that an estimator reads, drawn at random; negative ones and zeros among them."""
+    rng = np.random.default_rng(seed)
+    notes = {name: rng.choice([0.0, 0.0, 1.0, 0.25, -0.5], size=len(nodes.end)).astype(np.float32) for name in names}
+    return dataclasses.replace(nodes, notes=notes)
 
 
-@given(forests(), CONFIGS, st.sampled_from(["token", "sequence"]))
-def test_equal_to_recursion(forest, config, reduction):
-    nodes = forest.nodes
+EVERY = [(name, index) for name, cases in plain.OPTIONS.items() for index in range(len(cases))]
+WHICH = pytest.mark.parametrize(("name", "index"), EVERY, ids=[f"{name}{index}" for name, index in EVERY])
+
+
+def test_every_estimator_has_a_twin():
+    """Those that look inside nodes are compared token by token in their own tests."""
+    assert set(ESTIMATORS) - INSIDE == set(plain.TWINS)
+
+
+@WHICH
+@settings(max_examples=15)
+@given(forests(), st.booleans(), st.sampled_from(["token", "sequence", "node"]), st.integers(0, 99))
+def test_equal_to_recursion(name, index, forest, drop_equal, reduction, seed):
+    options = plain.OPTIONS[name][index]
+    config = choose(name, drop_equal=drop_equal, **options)
+    nodes = annotated(forest.nodes, config.chosen.notes, seed)
     credit = estimate(nodes, config, WEIGHTS, reduction)
-    values = plain.totals(nodes, WEIGHTS)
-    advantage, varying = plain.advantages(nodes, values, config.estimator.name, scale=config.estimator["scale"])
-    kept = varying if config.drop_equal else set(values)
-    weight = plain.leaf_weights(nodes, kept, reduction)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(credit))
+    table = plain.Table(nodes, WEIGHTS)
+    answer = plain.TWINS[name](table, **options)
+    kept = set(table.totals) & answer.varies if drop_equal else set(table.totals)
+    part = {
+        (leaf, node)
+        for leaf in kept
+        for node in table.paths[leaf]
+        if table.tokens[node] and (leaf, node) not in answer.masked
+    }
+    weight = plain.leaf_weights(table, part, reduction)
     assert set(np.flatnonzero(credit.kept)) == kept
-    for node, end in enumerate(nodes.end):
-        leaves = [leaf for leaf in range(node, end) if nodes.episode[leaf] >= 0]
+    for node in range(len(nodes.end)):
+        leaves = table.below[node]
         for column, leaf in enumerate(leaves):
-            counts = bool(nodes.tokens[node]) and leaf in weight
             found = credit.advantage.node[node, column], credit.weight[node, column]
-            expected = (advantage[leaf], weight[leaf]) if counts else (0.0, 0.0)
-            assert found == pytest.approx(expected, abs=1e-5)
+            expected = answer.advantage.get((leaf, node), 0.0) if (leaf, node) in part else 0.0
+            assert found == pytest.approx((expected, weight.get((leaf, node), 0.0)), abs=2e-5, rel=2e-5), (leaf, node)
         assert not credit.weight[node, len(leaves) :].any()
 
 
-@given(forests(), CONFIGS, st.sampled_from(["token", "sequence"]))
-def test_always_finite_and_zero_outside_of_kept_paths(forest, config, reduction):
-    credit = estimate(forest.nodes, config, WEIGHTS, reduction)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(credit))
-    for node, end in enumerate(forest.nodes.end):
-        if not credit.kept[node:end].any():
-            assert not credit.advantage.node[node].any()
-            assert not credit.weight[node].any()
+OUTCOME = [(name, index) for name, index in EVERY if ESTIMATORS[name].outcome]
 
 
-@given(forests(), CONFIGS, st.sampled_from([0.1, 0.6, 1 / 3]))
-def test_equal_rewards_are_worth_exactly_nothing(forest, config, value):
+@pytest.mark.parametrize(("name", "index"), OUTCOME, ids=[f"{name}{index}" for name, index in OUTCOME])
+@settings(max_examples=5)
+@given(forests(), st.sampled_from([0.1, 0.6, 1 / 3]), st.booleans())
+def test_equal_rewards_are_worth_exactly_nothing(name, index, forest, value, drop_equal):
     """Through the weighted sum as well, whose rounding must not depend on the row."""
+    config = choose(name, drop_equal=drop_equal, **plain.OPTIONS[name][index])
     rewards = np.where((forest.nodes.episode >= 0)[:, None], np.float32(value), np.float32(0))
     nodes = dataclasses.replace(forest.nodes, rewards=np.broadcast_to(rewards, forest.nodes.rewards.shape))
-    credit = estimate(nodes, config, (0.7, 0.1), "token")
+    credit = estimate(annotated(nodes, config.chosen.notes, 0), config, (0.7, 0.1), "token")
     assert not credit.advantage.node.any()
-    assert credit.kept.any() != config.drop_equal
+    assert credit.kept.any() != drop_equal
 
 
 @given(forests())
