@@ -35,7 +35,7 @@ def highest(x: Float[Array, "X"], use: Bool[Array, "X"], segment: Int[Array, "X"
 def moments(
     x: Float[Array, "X"], use: Bool[Array, "X"], segment: Int[Array, "X"], groups: int
 ) -> tuple[Float[Array, "X"], Float[Array, "X"], Bool[Array, "X"]]:
-    """Mean and population standard deviation of x over ``use`` in each entry's segment, and whether it is constant there.
+    """Mean and population standard deviation of x over ``use`` in each entry's segment, and whether x is constant.
 
     Constancy is decided by ``max == min``, never by a small deviation: equal floats have a deviation of rounding.
     """
