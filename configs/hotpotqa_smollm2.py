@@ -89,6 +89,7 @@ def get_config() -> ConfigDict:
     # Reward, credit, loss: Search-R1's GRPO settings, with F1 and a little for an answer at all, since a model of this
     # size almost never matches exactly at first.
     config.reward = ConfigDict({"terms": (("f1", 1.0), ("answered", 0.1))})
+    config.notes = ()
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {
@@ -104,6 +105,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 10,
+            "values": None,
             "critic_optimizer": None,
             "updates_per_batch": 1,
             "checkpoint_every": 5,

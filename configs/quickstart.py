@@ -128,6 +128,7 @@ def get_config() -> ConfigDict:
 
     # Reward, credit, loss.
     config.reward = ConfigDict({"terms": (("exact_match", 1.0),)})
+    config.notes = ()
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {
@@ -143,6 +144,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 280,
+            "values": None,
             "critic_optimizer": None,
             "updates_per_batch": 1,
             "checkpoint_every": 20,

@@ -112,7 +112,7 @@ def read_call(section: ConfigDict, functions: Mapping[str, Callable], where: str
     """
     _check_section(section, where)
     if key not in section:
-        raise InputError(f"{where}: missing {key!r}; one of: {', '.join(sorted(functions))}")
+        raise InputError(f"{where}: missing {key}; one of: {', '.join(sorted(functions))}")
     name = section[key]
     if name not in functions:
         raise InputError(f"{where}.{key} {name!r}: unknown{nearest(str(name), functions)}")

@@ -14,6 +14,7 @@ from rlsearch.errors import InputError, nearest
 from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
 from rlsearch.models.sharding import MeshConfig
+from rlsearch.rewards.notes import PERSISTENT, Notes
 from rlsearch.rewards.reward import Reward
 from rlsearch.sampling import expanders
 from rlsearch.sampling.engine import SamplingConfig
@@ -22,8 +23,8 @@ from rlsearch.training.reinforce import RlConfig
 from rlsearch.training.warmup import WarmupConfig
 
 SECTIONS = {
-    "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "credit",
-    "loss", "rl", "mesh",
+    "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "notes",
+    "credit", "loss", "rl", "mesh",
 }  # fmt: skip
 
 
@@ -35,6 +36,7 @@ class Settings:
     expander: Expander
     sampling: SamplingConfig
     reward: Reward
+    notes: Notes
     credit: CreditConfig
     loss: LossConfig
     rl: RlConfig
@@ -53,11 +55,18 @@ def read(config: ConfigDict) -> Settings:
         expander=expanders.make(config.expander),
         sampling=configs.read(config.sampling, SamplingConfig, "config.sampling"),
         reward=configs.read(config.reward, Reward, "config.reward"),
+        notes=Notes(tuple(tuple(pair) for pair in config.notes)),
         credit=registry.read(config.credit),
         loss=policy.read(config.loss),
         rl=configs.read(config.rl, RlConfig, "config.rl"),
         mesh=configs.read(config.mesh, MeshConfig, "config.mesh"),
     )
+    registry.check_notes(settings.credit, settings.notes.names)
+    if settings.notes.persistent != (settings.rl.values is not None):
+        raise InputError(
+            f"config.rl.values is {settings.rl.values} and config.notes {settings.notes.columns}: values of questions"
+            f" are kept where a column is written by {PERSISTENT!r}, and only there; set both or neither"
+        )
     if settings.warmup is not None and (config.task is None or "worlds" not in config.task):
         raise InputError("config.warmup demonstrates on worlds; set it to None where config.task.kind is not 'worlds'")
     return settings
@@ -79,6 +88,11 @@ def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:
                 f"{where} is {count}, which does not divide over the {devices} devices of the axes data and fsdp of"
                 f" config.mesh; make it a multiple, or the mesh smaller"
             )
+    if settings.notes.persistent and processes > 1:
+        raise InputError(
+            f"config.notes has a column of {PERSISTENT!r}, whose values one process keeps, and there are {processes};"
+            f" use one process, or another baseline"
+        )
     if settings.rl.batch.questions % processes:
         raise InputError(
             f"config.rl.batch.questions is {settings.rl.batch.questions}, which does not divide among {processes}"

@@ -28,6 +28,7 @@ from rlsearch.training.collect import Collector
 from rlsearch.training.demonstrations import Demonstrator
 from rlsearch.training.reinforce import STAGE, reinforce
 from rlsearch.training.step import StepConfig
+from rlsearch.training.values import Values
 from rlsearch.training.warmup import warm_up
 from rlsearch.training.workdir import Workdir
 
@@ -90,19 +91,30 @@ def _warm_up(read: Settings, config: ConfigDict, parts: Parts, mesh, workdir: Wo
     )
 
 
-def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, workdir: Workdir):
-    collector = Collector(
-        engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, config=read.rl.batch,
-        drop_equal=read.credit.drops_questions, temperature=read.sampling.temperature, share=jax.process_count(),
+def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
+    """What writes the rollouts of a step; ``share`` is the number of processes that share a step."""
+    values = None if read.rl.values is None else Values(read.rl.values)
+    return Collector(
+        engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
+        values=values, config=read.rl.batch, drop_equal=read.credit.drops_questions,
+        temperature=read.sampling.temperature, share=share,
     )  # fmt: skip
-    step_config = StepConfig(
+
+
+def make_step_config(read: Settings, parts: Parts) -> StepConfig:
+    """What the policy step is compiled for."""
+    return StepConfig(
         model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=read.rl.attention,
         logp_chunk=read.rl.logp_chunk,
     )  # fmt: skip
+
+
+def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, workdir: Workdir):
     return reinforce(
-        read.rl, params, questions=parts.task.train, collector=collector, step_config=step_config, mesh=mesh,
-        workdir=workdir, seed=seed, evaluate=lambda step, local: measure(parts, local, workdir, step=step),
+        read.rl, params, questions=parts.task.train, step_config=make_step_config(read, parts),
+        collector=make_collector(read, parts, share=jax.process_count()), mesh=mesh, workdir=workdir, seed=seed,
+        evaluate=lambda step, local: measure(parts, local, workdir, step=step),
     )  # fmt: skip
 
 

@@ -91,5 +91,5 @@ def check_notes(config: CreditConfig, provided: Iterable[str]) -> None:
     if missing:
         raise InputError(
             f"config.credit.estimator {config.estimator.name!r} reads the notes {', '.join(missing)}, which nothing"
-            f" writes; add them to config.reward.notes (there: {', '.join(sorted(provided)) or 'none'})"
+            f" writes; add (column, writer) pairs to config.notes (there: {', '.join(sorted(provided)) or 'none'})"
         )

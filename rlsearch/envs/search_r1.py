@@ -48,6 +48,11 @@ class SearchEnv:
     config: SearchEnvConfig
     stop_tags = ("</search>", "</answer>")
 
+    @property
+    def most_turns(self) -> int:
+        """Turns that the policy writes at most, the last one included."""
+        return self.config.max_turns + 1
+
     def start(self, question: Question) -> State:
         """The state before the first turn."""
         return State(question=question, status=Status.ACT, turns=(), query=None, answer=None)

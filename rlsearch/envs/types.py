@@ -91,9 +91,10 @@ class State:
 
 
 class Env(Protocol):
-    """A task. ``stop_tags`` are the strings that end a turn of the policy."""
+    """A task. ``stop_tags`` are the strings that end a turn of the policy; it writes ``most_turns`` of them at most."""
 
     stop_tags: tuple[str, ...]
+    most_turns: int
 
     def start(self, question: Question) -> State: ...
 

@@ -12,9 +12,11 @@ from rlsearch.envs.types import Question
 from rlsearch.errors import InputError
 from rlsearch.models.decoder import Params
 from rlsearch.rewards import answers
+from rlsearch.rewards.notes import Notes
 from rlsearch.rewards.reward import Reward
 from rlsearch.sampling.engine import Engine
 from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
+from rlsearch.training.values import Values
 from rlsearch.tree import pack
 from rlsearch.tree.build import build
 from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, leaves
@@ -53,6 +55,8 @@ class Collector:
     scene: Scene
     expander: Expander
     reward: Reward
+    notes: Notes
+    values: Values | None  # of questions, from earlier steps
     config: BatchConfig
     drop_equal: bool
     temperature: float
@@ -68,7 +72,12 @@ class Collector:
             for episode in tree.episodes:
                 score = self.reward.score(episode.state)
                 episode.leaf.rewards = [score.columns[name] for name in self.reward.names]
+        known = [0.0 if self.values is None else self.values.get(question.id) for question in questions]
+        self.notes.write(trees, known)
         totals = [self._totals(trees, index) for index in range(len(questions))]
+        if self.values is not None:
+            for question, total in zip(questions, totals, strict=True):
+                self.values.add(question.id, total.tolist())
         flat = {index for index, total in enumerate(totals) if _constant(total)}
         forest = self._forest(tree for tree in trees if not (self.drop_equal and tree.question in flat))
         rows, blocks, repeated = self._rows(forest, questions)
@@ -79,7 +88,7 @@ class Collector:
         }
         nodes = pack.pad_nodes(
             forest.nodes, _at_least(self.config.nodes // self.share, len(forest.nodes.end)),
-            leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.max_turns + 2,
+            leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.most_turns,
         )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
 
@@ -91,7 +100,9 @@ class Collector:
         return np.where(weights, np.asarray(rewards, np.float32) * weights, 0.0).sum(axis=1, dtype=np.float32)
 
     def _forest(self, trees) -> Forest:
-        return build([(tree.question, tree.root) for tree in trees], terms=len(self.reward.names))
+        return build(
+            [(tree.question, tree.root) for tree in trees], terms=len(self.reward.names), notes=self.notes.names
+        )
 
     def _rows(self, forest: Forest, questions: Sequence[Question]) -> tuple[Rows, int, int]:
         rows_of_block, cfg = self.config.block_rows // self.share, self.config

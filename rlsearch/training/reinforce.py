@@ -23,6 +23,7 @@ from rlsearch.training.data import question_stream
 from rlsearch.training.gather import global_batch
 from rlsearch.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
 from rlsearch.training.step import StepConfig, make_policy_step, make_scores
+from rlsearch.training.values import ValueConfig
 from rlsearch.training.workdir import Workdir
 from rlsearch.tree.check import check
 
@@ -36,6 +37,7 @@ class RlConfig:
     steps: int
     batch: BatchConfig
     optimizer: OptimizerConfig
+    values: ValueConfig | None  # values of questions that outlive a step, where a note reads them
     critic_optimizer: OptimizerConfig | None  # of the critic, where credit or the loss reads one
     updates_per_batch: int  # optimizer steps on each batch of rollouts
     checkpoint_every: int
@@ -91,6 +93,8 @@ def reinforce(
             state, record = checkpoints.restore(state)
             begun, spent = checkpoints.latest(), record["seconds"]
             stream.set_state(record["questions"])
+            if collector.values is not None:
+                collector.values.restore(record["values"])
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
         step = make_policy_step(step_config, optimizer, mesh, critic_optimizer=critic_optimizer)
@@ -120,7 +124,10 @@ def reinforce(
                     evaluate(number, sharding.to_local(state.params, mesh))
                 # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
                 if number % config.checkpoint_every == 0 or number == config.steps:
-                    checkpoints.save(number, state, {"seconds": row["time"], "questions": stream.get_state()})
+                    record = {"seconds": row["time"], "questions": stream.get_state()}
+                    if collector.values is not None:
+                        record["values"] = collector.values.record()
+                    checkpoints.save(number, state, record)
         return state, spent + time.monotonic() - clock
 
 

@@ -31,13 +31,15 @@ class Branch:
     notes: dict[str, float] = field(default_factory=dict)
 
 
-def build(trees: Sequence[tuple[int, Branch]], *, terms: int) -> Forest:
+def build(trees: Sequence[tuple[int, Branch]], *, terms: int, notes: Sequence[str] = ()) -> Forest:
     """Flattens trees, each with the index of its question, into one forest with ``terms`` reward columns.
+
+    It has a column for each of ``notes``, and for every other note that some branch has.
 
     Raises:
       ValueError: a sampled node whose log-probabilities do not match its tokens, or a leaf without an episode.
     """
-    flat = _Flat(terms)
+    flat = _Flat(terms, notes)
     for question, root in trees:
         flat.add(root, question=question, parent=NONE, prev=NONE, position=0)
     return flat.forest()
@@ -46,8 +48,8 @@ def build(trees: Sequence[tuple[int, Branch]], *, terms: int) -> Forest:
 class _Flat:
     """Columns of tokens and nodes, filled in depth-first order."""
 
-    def __init__(self, terms: int):
-        self.terms = terms
+    def __init__(self, terms: int, notes: Sequence[str]):
+        self.terms, self.names = terms, notes
         self.token_id, self.position, self.prev, self.behavior_logp = [], [], [], []
         self.nodes: list[list[int]] = []
         self.spans: list[list[int]] = []  # of each node: first token, end of its own, end of those below
@@ -103,7 +105,7 @@ class _Flat:
         columns["rewards"] = np.asarray(self.rewards, np.float32).reshape(len(table), self.terms)
         columns["notes"] = {
             name: np.asarray([notes.get(name, 0.0) for notes in self.notes], np.float32)
-            for name in sorted({name for notes in self.notes for name in notes})
+            for name in sorted({*self.names, *(name for notes in self.notes for name in notes)})
         }
         return Forest(
             token_id=np.asarray(self.token_id, np.int32),

@@ -11,19 +11,19 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
-from rlsearch import settings
+from rlsearch import settings, train
 from rlsearch.sampling.engine import Engine
 from rlsearch.training import reinforce, warmup
 from rlsearch.training.checkpoint import Checkpoints
-from rlsearch.training.collect import Collector
-from rlsearch.training.step import StepConfig
 from rlsearch.training.workdir import Workdir
 from tests import small
 
+KL = ConfigDict({"coefficient": 0.01, "estimator": "k3", "place": "loss", "weights": {"kind": "uniform"}})
 CHANGES = {
     "warmup.steps": 30, "warmup.log_every": 3, "warmup.checkpoint_every": 10, "rl.evaluate_every": 1,
-    "loss.kl_coefficient": 0.01,
+    "loss.kl": KL,
 }  # fmt: skip
 
 # One compilation for all runs; the optimizers are all of the same config.
@@ -84,16 +84,10 @@ def learn(read: settings.Settings, params, workdir: Workdir, fuse: Fuse):
         value = float(local["embed"]["embedding"].sum())
         workdir.append("evaluations.jsonl", {"stage": "rl", "step": step, "value": value})
 
-    collector = Collector(
-        engine=built.parts.engine, scene=built.parts.scene, expander=read.expander, reward=read.reward,
-        config=read.rl.batch, drop_equal=read.credit.drop_equal, temperature=1.0, share=1,
-    )  # fmt: skip
-    step_config = StepConfig(
-        model=built.parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
-        temperature=1.0, remat=False, attention="dense", logp_chunk=0,
-    )  # fmt: skip
+    collector = train.make_collector(read, built.parts, share=1)
     return reinforce.reinforce(
-        read.rl, params, questions=built.parts.task.train, collector=collector, step_config=step_config,
+        read.rl, params, questions=built.parts.task.train, collector=collector,
+        step_config=train.make_step_config(read, built.parts),
         mesh=built.mesh, workdir=workdir, seed=0, evaluate=evaluate,
     )  # fmt: skip
 

@@ -16,12 +16,12 @@ from rlsearch.training.collect import Collector
 from rlsearch.training.workdir import Workdir
 from tests import small
 from tests.training import stages
-from tests.training.stages import Fuse
+from tests.training.stages import KL, Fuse
 
 
 def learn(path: Path, **changes):
     """The stage from the small run's warm policy."""
-    config = small.config(**({"loss.kl_coefficient": 0.01} | changes))
+    config = small.config(**({"loss.kl": KL} | changes))
     workdir = Workdir(path, writes=True)
     workdir.open(config)
     state, _ = stages.learn(settings.read(config), small.warmed().params, workdir, Fuse())

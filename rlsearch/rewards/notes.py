@@ -1,0 +1,168 @@
+"""What estimators read of a turn, an episode or a question besides the reward: columns of notes in the node table.
+
+A config pairs a column that an estimator reads with a writer: ``config.notes = (("step_reward", "new_evidence"),)``. So
+several writers may be tried for one column. What a writer cannot know (no supporting passages are known) is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlsearch.envs.types import State
+from rlsearch.errors import InputError, nearest
+from rlsearch.rewards import answers
+from rlsearch.sampling.grow import Tree
+from rlsearch.tree.build import Branch
+from rlsearch.tree.forest import Kind
+
+ACTS = (Kind.QUERY, Kind.ANSWER, Kind.INVALID)
+
+
+def evidence(state: State, turn: int) -> float:
+    """Share of the question's supporting passages found up to and with this turn."""
+    wanted = set(state.question.supporting_ids)
+    found = {hit for earlier in state.turns[: turn + 1] for hit in earlier.hit_ids}
+    return len(wanted & found) / len(wanted) if wanted else 0.0
+
+
+def new_evidence(state: State, turn: int) -> float:
+    """What this turn adds to ``evidence``."""
+    return evidence(state, turn) - (evidence(state, turn - 1) if turn else 0.0)
+
+
+def repetition(state: State, turn: int) -> float:
+    """Share of this turn's hits that earlier turns had found."""
+    hits = set(state.turns[turn].hit_ids)
+    earlier = {hit for before in state.turns[:turn] for hit in before.hit_ids}
+    return len(hits & earlier) / len(hits) if hits else 0.0
+
+
+def gain_less_repetition(state: State, turn: int) -> float:
+    """StepSearch's step reward (arXiv 2505.15107), with supporting passages for information: gain minus repetition."""
+    return new_evidence(state, turn) - repetition(state, turn)
+
+
+def answer_seen(state: State, turn: int) -> float:
+    """1 once a golden answer has stood in what the policy was given to read."""
+    read = "".join(earlier.observation_text for earlier in state.turns[: turn + 1])
+    return answers.cover_match(read, golds=state.question.answers)
+
+
+def invalid(state: State, turn: int) -> float:
+    """1 where the turn is no valid action."""
+    return float(state.turns[turn].kind == "invalid")
+
+
+def valid(state: State, turn: int) -> float:
+    """1 where the turn is a valid action."""
+    return 1.0 - invalid(state, turn)
+
+
+def found_nothing(state: State, turn: int) -> float:
+    """1 where a search that was made found no passage."""
+    here = state.turns[turn]
+    return float(here.kind == "search" and bool(here.observation) and not here.hit_ids)
+
+
+def found_no_evidence(state: State, turn: int) -> float:
+    """1 where a search was made and found no supporting passage that was not known before."""
+    here = state.turns[turn]
+    return float(here.kind == "search" and bool(here.observation) and new_evidence(state, turn) == 0.0)
+
+
+def found_evidence(state: State, turn: int) -> float:
+    """How many supporting passages the turn found."""
+    return float(len(set(state.turns[turn].hit_ids) & set(state.question.supporting_ids)))
+
+
+def searches(state: State) -> float:
+    """Searches that were answered."""
+    return float(state.searches)
+
+
+def answered(state: State) -> float:
+    """1 where the episode ended in an answer."""
+    return float(state.answer is not None)
+
+
+def hops(state: State) -> float:
+    """Passages that the question needs; 0 where unknown."""
+    return float(state.question.hops)
+
+
+TURNS: Mapping[str, Callable[[State, int], float]] = {
+    writer.__name__: writer
+    for writer in (
+        evidence, new_evidence, repetition, gain_less_repetition, answer_seen, invalid, valid, found_nothing,
+        found_no_evidence, found_evidence,
+    )
+}  # fmt: skip
+"""Written at every turn of the policy: a function of the episode up to that turn, so that branches agree on it."""
+
+EPISODES: Mapping[str, Callable[[State], float]] = {writer.__name__: writer for writer in (searches, answered, hops)}
+"""Written where an episode ends."""
+
+PERSISTENT = "persistent_value"
+"""Written where an episode ends: the question's value from earlier steps, which the training loop keeps."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Which writer fills which column."""
+
+    columns: tuple[tuple[str, str], ...]
+
+    def __post_init__(self):
+        known = [*TURNS, *EPISODES, PERSISTENT]
+        for pair in self.columns:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"config.notes: {pair!r} is no (column, writer) pair")
+            if pair[1] not in known:
+                raise InputError(f"config.notes: {pair[1]!r} writes {pair[0]!r}: unknown{nearest(pair[1], known)}")
+        if len({column for column, _ in self.columns}) < len(self.columns):
+            raise InputError(f"config.notes: a column is written twice in {self.columns!r}; keep one writer for each")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(column for column, _ in self.columns)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a column holds values of questions from earlier steps."""
+        return any(writer == PERSISTENT for _, writer in self.columns)
+
+    def write(self, trees: Sequence[Tree], values: Sequence[float]) -> None:
+        """Writes the notes of every node; ``values`` are the persistent values of the questions by index."""
+        for tree in trees:
+            above = _above(tree.root)
+            for episode in tree.episodes:
+                path = [branch for branch in above(episode.leaf) if branch.kind in ACTS]
+                for column, writer in self.columns:
+                    if writer in TURNS:
+                        for turn, branch in enumerate(path):
+                            branch.notes[column] = TURNS[writer](episode.state, turn)
+                    elif writer in EPISODES:
+                        episode.leaf.notes[column] = EPISODES[writer](episode.state)
+                    else:
+                        episode.leaf.notes[column] = values[tree.question]
+
+
+def _above(root: Branch) -> Callable[[Branch], list[Branch]]:
+    """A function that gives the path from the root to a branch."""
+    parents: dict[int, Branch] = {}
+    waiting = [root]
+    while waiting:
+        branch = waiting.pop()
+        for child in branch.children:
+            parents[id(child)] = branch
+            waiting.append(child)
+
+    def path(branch: Branch) -> list[Branch]:
+        found = [branch]
+        while id(found[-1]) in parents:
+            found.append(parents[id(found[-1])])
+        return found[::-1]
+
+    return path
