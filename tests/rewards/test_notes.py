@@ -1,0 +1,123 @@
+"""Notes by hand: what each writer says of an episode, and where it stands in a tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rlsearch.envs.types import Piece, Question, State, Status, Turn
+from rlsearch.errors import InputError
+from rlsearch.rewards import notes
+from rlsearch.rewards.notes import Notes
+from rlsearch.sampling.grow import Episode, Tree
+from rlsearch.tree.build import Branch
+from rlsearch.tree.forest import Kind
+
+QUESTION = Question("set/1", "Who?", ("Ada",), ("p1", "p2"), 2, "corpus")
+
+
+def turn(kind: str, hits: tuple[str, ...] = (), read: str = "") -> Turn:
+    pieces = (Piece(read, trusted=False),) if read else ()
+    return Turn("text", kind, "query" if kind == "search" else None, hits, pieces)
+
+
+# Finds p1 and p9; finds p1 again and p2, where the answer stands; is no action; answers.
+TURNS = (
+    turn("search", ("p1", "p9"), "some text"),
+    turn("search", ("p1", "p2"), "it was Ada"),
+    turn("invalid", (), "no such action"),
+    turn("answer"),
+)
+STATE = State(QUESTION, Status.DONE, TURNS, None, "Ada")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("evidence", [0.5, 1, 1, 1]),
+        ("new_evidence", [0.5, 0.5, 0, 0]),
+        ("repetition", [0, 0.5, 0, 0]),
+        ("gain_less_repetition", [0.5, 0, 0, 0]),
+        ("answer_seen", [0, 1, 1, 1]),
+        ("invalid", [0, 0, 1, 0]),
+        ("valid", [1, 1, 0, 1]),
+        ("found_nothing", [0, 0, 0, 0]),
+        ("found_no_evidence", [0, 0, 0, 0]),
+        ("found_evidence", [1, 2, 0, 0]),
+    ],
+)
+def test_every_turn_by_hand(name, expected):
+    assert [notes.TURNS[name](STATE, i) for i in range(4)] == expected
+
+
+def test_every_writer_is_tested_above_or_below():
+    assert set(notes.TURNS) == {
+        "evidence", "new_evidence", "repetition", "gain_less_repetition", "answer_seen", "invalid", "valid",
+        "found_nothing", "found_no_evidence", "found_evidence",
+    }  # fmt: skip
+    assert {name: writer(STATE) for name, writer in notes.EPISODES.items()} == {"searches": 2, "answered": 1, "hops": 2}
+
+
+def test_a_search_that_finds_nothing_and_one_that_is_not_made():
+    empty, unanswered = turn("search", (), "nothing found"), turn("search")
+    state = replace(STATE, turns=(empty, TURNS[0], TURNS[0], unanswered))
+    assert [notes.found_nothing(state, i) for i in range(4)] == [1, 0, 0, 0]
+    assert [notes.found_no_evidence(state, i) for i in range(4)] == [1, 0, 1, 0]
+
+
+def test_without_known_evidence_nothing_is_gained():
+    state = replace(STATE, question=replace(QUESTION, supporting_ids=()))
+    assert [notes.new_evidence(state, i) for i in range(4)] == [0, 0, 0, 0]
+
+
+def test_a_note_depends_on_the_turns_before_it_alone():
+    """Or branches that share a turn would disagree about it."""
+    for name, writer in notes.TURNS.items():
+        for i in range(4):
+            assert writer(STATE, i) == writer(replace(STATE, turns=TURNS[: i + 1], answer=None), i), name
+
+
+def tree() -> Tree:
+    """A search shared by two episodes; one answers, the other searches again and answers."""
+    first = Branch(Kind.ANSWER, 1, [1], [-1.0], episode=0, rewards=[1.0])
+    second = Branch(Kind.ANSWER, 2, [1], [-1.0], episode=1, rewards=[0.0])
+    again = Branch(Kind.QUERY, 1, [1], [-1.0], [Branch(Kind.OBSERVATION, 1, [2], children=[second])])
+    search = Branch(Kind.QUERY, 0, [1], [-1.0], [Branch(Kind.OBSERVATION, 0, [2], children=[first, again])])
+    states = [
+        replace(STATE, turns=(TURNS[0], TURNS[3])), replace(STATE, turns=(TURNS[0], TURNS[1], TURNS[3]))
+    ]  # fmt: skip
+    leaves = (first, second)
+    root = Branch(Kind.PROMPT, 0, [0], children=[search])
+    return Tree(1, root, [], [Episode(leaf, state, False) for leaf, state in zip(leaves, states, strict=True)])
+
+
+def test_notes_stand_at_the_turns_and_where_episodes_end():
+    grown = tree()
+    Notes((("step_reward", "new_evidence"), ("stratum", "searches"), ("baseline", "persistent_value"))).write(
+        [grown], [0.0, 0.25]
+    )
+    search = grown.root.children[0]
+    first, again = search.children[0].children
+    second = again.children[0].children[0]
+    assert grown.root.notes == search.children[0].notes == {}
+    assert search.notes == {"step_reward": 0.5}
+    assert again.notes == {"step_reward": 0.5}
+    assert first.notes == {"step_reward": 0, "stratum": 1, "baseline": 0.25}
+    assert second.notes == {"step_reward": 0, "stratum": 2, "baseline": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            (("step_reward", "new_evidnce"),),
+            r"'new_evidnce' writes 'step_reward': unknown; did you mean 'new_evidence'",
+        ),
+        ((("a", "valid"), ("a", "invalid")), "a column is written twice"),
+        (("valid",), "'valid' is no .column, writer. pair"),
+    ],
+)
+def test_notes_that_cannot_be_written_are_refused(columns, message):
+    with pytest.raises(InputError, match=message):
+        Notes(columns)
