@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 GRACE_SECONDS = 10.0  # between being asked to stop and being killed
 POLL_SECONDS = 0.05
 TAIL_LINES = 20
+PR_SET_PDEATHSIG = 1  # prctl(2)
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: a child between fork and exec must not
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,6 +37,12 @@ def run(commands: Sequence[Sequence[str]]) -> int:
         group.kill()
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _die_with_parent() -> None:
+    """In a child, before it runs its command: on Linux the kernel kills it when the launcher dies of SIGKILL."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,7 @@ class Group:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            preexec_fn=_die_with_parent,
             start_new_session=True,  # so that a signal can reach its whole family, and Ctrl-C comes from us alone
         )
         tail: deque[str] = deque(maxlen=TAIL_LINES)

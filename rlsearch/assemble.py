@@ -114,6 +114,12 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
     policy = make_policy(config, task, directory, writes=writes)
     scene = Scene(task.env, retrievers, task.hits, policy.tokenizer, make_template(config.template))
     sampling = configs.read(config.sampling, SamplingConfig, "config.sampling")
+    if max(sampling.buckets) <= sampling.max_observation_tokens:
+        raise InputError(
+            f"config.sampling.buckets {sampling.buckets}: the largest must hold an observation of"
+            f" {sampling.max_observation_tokens} tokens and the token before it; add one of"
+            f" {sampling.max_observation_tokens + 1} or more"
+        )
     stops = automaton.build(task.env.stop_tags, policy.tokenizer.token_bytes())
     return Parts(task, policy, scene, Engine(policy.model, sampling, stops, end_ids=policy.tokenizer.eos_ids))
 

@@ -59,7 +59,8 @@ class Engine:
         self._is_end = jnp.zeros((cfg.vocab_size,), bool).at[jnp.asarray(list(end_ids), jnp.int32)].set(True)
         # Padding is written too, past the context and by idle rows, so the cache has room for it beyond the context.
         self.capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
-        self.cache = decoder.empty_cache(cfg, slots=sampling.slots[-1], capacity=self.capacity)
+        cache = decoder.empty_cache(cfg, slots=sampling.slots[-1], capacity=self.capacity)
+        self.cache = jax.device_put(cache, jax.local_devices()[0])  # committed, as every later one: compiled once
 
     def write(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ class Workdir:
     def open(self, config: ConfigDict) -> None:
         """Claims the directory for ``config``, or checks that it is that config's already.
 
+        A run that failed before it made anything has no claim.
+
         Raises:
           InputError: it belongs to another config (the differing keys are named), or holds other files.
         """
@@ -36,6 +39,8 @@ class Workdir:
         if file.exists():
             theirs = _read_json(file)
             keys = sorted({key for key, _ in _leaves(mine) ^ _leaves(theirs)})
+            if keys and self._untouched():
+                return self.write_json("config.json", mine)
             if keys:
                 raise InputError(
                     f"{self.path}: belongs to a run of another config; they differ in {', '.join(keys)}."
@@ -49,6 +54,10 @@ class Workdir:
         if self.writes:
             self.write_json("config.json", mine)
 
+    def _untouched(self) -> bool:
+        """Whether the run that claimed the directory failed before it made anything that depends on its config."""
+        return {file.name for file in self.path.iterdir()} - SHARED == {"config.json"}
+
     def write_json(self, name: str, value: Any) -> None:
         """Writes a file whole or not at all."""
         if self.writes:
@@ -59,10 +68,11 @@ class Workdir:
             os.replace(partial, target)
 
     def append(self, name: str, row: dict[str, Any]) -> None:
-        """Appends one line to a journal."""
+        """Appends one line to a journal; a value that is not a number (no episode could be scored) becomes null."""
         if self.writes:
+            known = {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()}
             with (self.path / name).open("a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(known) + "\n")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The lines of a journal; a last line that was cut off is left out.

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,18 @@ def test_a_second_ctrl_c_kills():
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=60)
     assert launcher.returncode == 128 + signal.SIGKILL
+    assert not alive(seen)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
+def test_a_launcher_that_is_killed_takes_its_processes_along():
+    launcher = start("--processes=2", "--module=tests.launch.stub", "--", "0:deaf", "1:deaf")
+    seen = until(launcher, "[0] deaf", "[1] deaf")
+    launcher.kill()
+    launcher.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while alive(seen) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not alive(seen)
 
 

@@ -26,6 +26,7 @@ def test_the_same_config_may_come_back(workdir):
 
 
 def test_another_config_is_refused_and_the_keys_are_named(workdir):
+    (workdir.path / "tokenizer").mkdir()
     other = small.config(**{"rl.steps": 6, "rl.batch.questions": 2})
     with pytest.raises(InputError, match=r"differ in config.rl.batch.questions, config.rl.steps\. Use another"):
         workdir.open(other)
@@ -35,6 +36,20 @@ def test_another_config_is_refused_and_the_keys_are_named(workdir):
     with pytest.raises(InputError, match=r"config.rl.keep, config.warmup, config.warmup.attention"):
         workdir.open(fewer)
     workdir.open(small.config())
+
+
+def test_a_run_that_failed_before_it_made_anything_has_no_claim(workdir):
+    """The config with a wrong corpus path, corrected, goes into the same directory."""
+    (workdir.path / "indexes").mkdir()
+    workdir.open(small.config(**{"rl.steps": 6}))
+    assert json.loads((workdir.path / "config.json").read_text())["rl"]["steps"] == 6
+
+
+def test_a_mean_of_nothing_is_null_in_a_journal(workdir):
+    """A NaN is no JSON: other readers would stop at it."""
+    workdir.append("metrics.jsonl", {"stage": "rl", "step": 1, "reward": float("nan")})
+    assert "NaN" not in (workdir.path / "metrics.jsonl").read_text()
+    assert workdir.rows("metrics.jsonl") == [{"stage": "rl", "step": 1, "reward": None}]
 
 
 def test_other_peoples_files_are_left_alone(tmp_path):
