@@ -40,8 +40,8 @@ class Workdir:
             theirs = _read_json(file)
             keys = sorted({key for key, _ in _leaves(mine) ^ _leaves(theirs)})
             if keys and self._untouched():
-                return self.write_json("config.json", mine)
-            if keys:
+                self.write_json("config.json", mine)
+            elif keys:
                 raise InputError(
                     f"{self.path}: belongs to a run of another config; they differ in {', '.join(keys)}."
                     f" Use another --workdir, or the config that the run was started with"
