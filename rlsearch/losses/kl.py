@@ -12,8 +12,12 @@ gradient of KL(reference || policy). ``tests/losses/test_kl.py`` works all three
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from rlsearch.errors import InputError
 
 ESTIMATORS = {
     "k1": lambda d: -d,
@@ -33,4 +37,19 @@ def uniform(logp: Float[Array, "..."], reference_logp: Float[Array, "..."]) -> F
     return jnp.ones_like(logp)
 
 
-WEIGHTS = {"uniform": uniform}
+def critical(
+    logp: Float[Array, "..."], reference_logp: Float[Array, "..."], *, power: float, vocabulary: int
+) -> Float[Array, "..."]:
+    """``max(0, 1 + log reference(a) / log vocabulary)^power``: less KL where the reference is unsure.
+
+    "Ignore the KL Penalty! Boosting Exploration on Critical Tokens", arXiv 2502.06533: the weight is the reference's
+    certainty to a power, its certainty the normalised negentropy ``1 - H / log vocabulary``. Here the sampled token's
+    surprise stands for the entropy H, which it estimates without bias under the reference; a token that the reference
+    finds less likely than chance has weight 0.
+    """
+    if power <= 0 or vocabulary < 2:
+        raise InputError(f"kl weights critical: power {power} must be above 0 and vocabulary {vocabulary} 2 or more")
+    return jnp.maximum(1.0 + reference_logp / math.log(vocabulary), 0.0) ** power
+
+
+WEIGHTS = {"uniform": uniform, "critical": critical}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +34,10 @@ class KlConfig:
 
     def __post_init__(self):
         for field, known in (("estimator", kl.ESTIMATORS), ("place", kl.PLACES)):
-            if getattr(self, field) not in known:
-                value = getattr(self, field)
+            if (value := getattr(self, field)) not in known:
                 raise InputError(f"config.loss.kl.{field} {value!r}: unknown{nearest(value, known)}")
+        if self.coefficient < 0:
+            raise InputError(f"config.loss.kl.coefficient {self.coefficient} is negative, which rewards leaving")
 
 
 @dataclass(frozen=True)
@@ -65,53 +68,70 @@ class LossConfig:
         return any(TERMS[term.name].critic for term in self.terms)
 
 
+TOKENS, INDEX = jax.ShapeDtypeStruct((1, 1), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
+KEYS = ("level", "clip", "mismatch", "reduction", "kl", "entropy", "terms")
+
+
 def read(section: ConfigDict, where: str = "config.loss") -> LossConfig:
     """Reads the section of a config.
 
     Raises:
-      InputError: a choice that is unknown, a key too many or one too few, or a pair that contradicts itself.
+      InputError: a choice that is unknown, a key too many or one too few, an option that cannot be, or a choice that
+        another one would leave without effect.
     """
-    known = ("level", "clip", "mismatch", "reduction", "kl", "entropy", "terms")
     for key in section:
-        if key not in known:
-            raise InputError(f"{where}.{key}: unknown key{nearest(key, known)}")
-    if missing := [key for key in known if key not in section]:
-        raise InputError(f"{where}: missing {', '.join(missing)}; it needs every one of: {', '.join(known)}")
+        if key not in KEYS:
+            raise InputError(f"{where}.{key}: unknown key{nearest(key, KEYS)}")
+    if missing := [key for key in KEYS if key not in section]:
+        raise InputError(f"{where}: missing {', '.join(missing)}; it needs every one of: {', '.join(KEYS)}")
     if section.level not in LEVELS:
         raise InputError(f"{where}.level {section.level!r}: unknown{nearest(str(section.level), LEVELS)}")
-
-    def call(key, functions):
-        return None if section[key] is None else configs.read_call(section[key], functions, f"{where}.{key}")
-
     functions = {name: term.function for name, term in TERMS.items()}
-    clip = call("clip", CLIPS)
-    terms = tuple(
-        configs.read_call(ConfigDict(term), functions, f"{where}.terms[{i}]") for i, term in enumerate(section.terms)
+    config = LossConfig(
+        level=section.level,
+        clip=_call(section.clip, CLIPS, f"{where}.clip", TOKENS, TOKENS, TOKENS),
+        mismatch=_call(section.mismatch, CORRECTIONS, f"{where}.mismatch", TOKENS),
+        reduction=_call(section.reduction, REDUCTIONS, f"{where}.reduction", TOKENS, INDEX, TOKENS),
+        kl=None if section.kl is None else _kl(section.kl, f"{where}.kl"),
+        entropy=float(section.entropy),
+        terms=tuple(
+            configs.read_call(ConfigDict(term), functions, f"{where}.terms[{i}]")
+            for i, term in enumerate(section.terms)
+        ),
     )
-    if clip is None and not terms:
-        raise InputError(f"{where}: neither a clip nor terms, so there is nothing to minimise; name one of them")
-    reduction = call("reduction", REDUCTIONS)
-    if reduction is None:
+    _check(config, where)
+    return config
+
+
+def _call(section: ConfigDict | None, functions: Mapping[str, Callable], where: str, *shapes: Any) -> Call | None:
+    """Reads a choice, and has it look at its options by tracing it on arguments of these shapes."""
+    if section is None:
+        return None
+    call = configs.read_call(section, functions, where)
+    jax.eval_shape(call, *shapes)
+    return call
+
+
+def _kl(section: ConfigDict, where: str) -> KlConfig:
+    if "weights" not in section:
+        raise InputError(f"{where}: missing weights; one of: {', '.join(sorted(kl.WEIGHTS))}")
+    weights = _call(section.weights, kl.WEIGHTS, f"{where}.weights", TOKENS, TOKENS)
+    return configs.read(ConfigDict({**section, "weights": weights}), KlConfig, where)
+
+
+def _check(config: LossConfig, where: str) -> None:
+    """Refuses choices that others would leave without effect."""
+    if config.reduction is None:
         raise InputError(f"{where}.reduction is None; name one of: {', '.join(sorted(REDUCTIONS))}")
-    penalty = None
-    if section.kl is not None:
-        weights = configs.read_call(section.kl.weights, kl.WEIGHTS, f"{where}.kl.weights")
-        fields = ConfigDict({key: section.kl[key] for key in section.kl if key != "weights"})
-        penalty = KlConfig(weights=weights, **_kl_fields(fields, where))
-    return LossConfig(
-        level=section.level, clip=clip, mismatch=call("mismatch", CORRECTIONS), reduction=reduction, kl=penalty,
-        entropy=float(section.entropy), terms=terms,
-    )  # fmt: skip
-
-
-def _kl_fields(fields: ConfigDict, where: str) -> dict:
-    @dataclass(frozen=True)
-    class Fields:
-        coefficient: float
-        estimator: str
-        place: str
-
-    return vars(configs.read(fields, Fields, f"{where}.kl"))
+    if config.clip is None:
+        if not config.terms:
+            raise InputError(f"{where}: neither a clip nor terms, so there is nothing to minimise; name one of them")
+        if config.mismatch is not None:
+            raise InputError(f"{where}.mismatch {config.mismatch.name!r} corrects the clip, and clip is None; set both")
+        if config.level != "token":
+            raise InputError(f"{where}.level {config.level!r} is that of the clip's ratio; without a clip set 'token'")
+    elif config.clip.name == "reinforce" and config.level == "sequence_token":
+        raise InputError(f"{where}: clip 'reinforce' has no ratio, and so level 'sequence_token' is 'token'; set that")
 
 
 def objective(config: LossConfig, targets: Targets, batch: Batch) -> tuple[Float[Array, ""], dict[str, Array]]:
@@ -151,7 +171,7 @@ def objective(config: LossConfig, targets: Targets, batch: Batch) -> tuple[Float
         found = term(targets, batch)
         loss += found
         # Sums are divided by the number of targets, which a term is not.
-        sums[f"term_{term.name}"] = found
+        sums[f"term_{term.name}"] = sums.get(f"term_{term.name}", 0.0) + found
     return loss, sums
 
 

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from rlsearch.errors import InputError
+
 
 def token(tokens: Float[Array, "L D"], episode: Int[Array, "L"], turn: Int[Array, "L D"]) -> Float[Array, "L D"]:
     """Every token of the batch weighs the same (DAPO, arXiv 2503.14476, equation 8): 1 / sum of lengths."""
@@ -30,6 +32,8 @@ def constant(
     tokens: Float[Array, "L D"], episode: Int[Array, "L"], turn: Int[Array, "L D"], *, length: float
 ) -> Float[Array, "L D"]:
     """Every episode is divided by one length (Dr. GRPO, arXiv 2503.20783, section 3.2): 1 / (episodes x length)."""
+    if length <= 0:
+        raise InputError(f"reduction constant: length {length} must be above 0")
     return jnp.broadcast_to(1.0 / (_episodes(_length(tokens, episode), episode) * length), tokens.shape)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -72,20 +73,32 @@ def batch(forest: Forest, *, width: int, targets: int, block: int) -> tuple[Rows
 
 
 def loss_and_gradient(
-    params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, **shape: int
-) -> tuple[float, Params]:
-    gradient, metrics, _ = take(params, reference, forest, step, mesh, **shape)
+    params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, *, old: np.ndarray | None = None,
+    critic: Params | None = None, **shape: int,
+) -> tuple[float, Params]:  # fmt: skip
+    gradient, metrics, _ = take(params, reference, forest, step, mesh, old=old, critic=critic, **shape)
     return float(metrics["loss"]), gradient
 
 
-def take(params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, **shape: int):
-    """The gradient, the metrics and the credit of one step."""
+def take(
+    params: Params, reference: Params, forest: Forest, step: StepConfig, mesh, *, old: np.ndarray | None = None,
+    critic: Params | None = None, **shape: int,
+):  # fmt: skip
+    """The gradient, the metrics and the credit of one step.
+
+    ``old`` are log-probabilities of the forest's tokens before the first update; without them they are the sampler's.
+    With a critic the gradient is {"policy": ..., "critic": ...}.
+    """
     rows, used, nodes = batch(forest, **shape)
-    state, reference = fresh(params, GRADIENT, mesh), jax.device_put(reference, sharding.shard(reference, mesh))
-    state, metrics, credit = compiled(step, GRADIENT, mesh)(
-        state, reference, sharding.to_global(rows, mesh), used, nodes, None
+    old_logp = None if old is None else batch(replace(forest, behavior_logp=old), **shape)[0].behavior_logp
+    state = fresh(params, GRADIENT, mesh, critic=critic and fresh(critic, GRADIENT, mesh))
+    reference = jax.device_put(reference, sharding.shard(reference, mesh)) if step.loss.reference else None
+    optimizers = {"critic_optimizer": GRADIENT} if critic is not None else {}
+    state, metrics, credit = compiled(step, GRADIENT, mesh, **optimizers)(
+        state, reference, sharding.to_global(rows, mesh), used, nodes, sharding.to_global(old_logp, mesh)
     )
-    return jax.tree.map(np.asarray, state.opt_state), metrics, credit
+    gradient = state.opt_state if critic is None else {"policy": state.opt_state, "critic": state.critic.opt_state}
+    return jax.tree.map(np.asarray, gradient), metrics, credit
 
 
 def assert_equal(found: tuple[float, Params], expected: tuple[float, Params]) -> None:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlsearch.tree.build import build
-from rlsearch.tree.forest import Forest
+from rlsearch.training.step import StepConfig, target_logps
+from rlsearch.tree.build import Branch, build
+from rlsearch.tree.forest import Forest, Kind
 from rlsearch.tree.pack import pack
 from tests.models import small
-from tests.training import per_path, steps
+from tests.training import cases, per_path, steps
 from tests.tree.random_forests import TERMS, random_forest, random_trees
 
 SPLIT = {"width": 20, "targets": 9, "block": 2}
@@ -35,20 +36,37 @@ def models():
     return small.parameters(small.config()), small.parameters(small.config(), seed=7)
 
 
-def assert_exact(forest: Forest, step, mesh, **shape: int) -> None:
-    expected = per_path.loss_and_gradient(*models(), forest, step)
-    steps.assert_equal(steps.loss_and_gradient(*models(), forest, step, mesh, **shape), expected)
+def assert_exact(forest: Forest, step: StepConfig, mesh, **shape: int) -> None:
+    """Where the loss corrects for the sampler, the policy before the update is another than the sampler."""
+    old = None if step.loss.mismatch is None else cases.drifted(forest)
+    expected = per_path.loss_and_gradient(*models(), forest, step, old=old)
+    steps.assert_equal(steps.loss_and_gradient(*models(), forest, step, mesh, old=old, **shape), expected)
 
 
-@pytest.mark.parametrize("reduction", ["token", "sequence"])
-@pytest.mark.parametrize("estimator", ["grpo", "tree_grpo"])
-@settings(max_examples=8)
+CASES = [pytest.param(name, marks=() if name in cases.FAST else pytest.mark.slow) for name in cases.LOSSES]
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=5)
 @given(sizes=SIZES)
 @example(sizes=BUSHY)
-def test_packed_equals_one_path_at_a_time(estimator, reduction, sizes):
-    assert_exact(random_forest(**sizes), steps.config(estimator, reduction), steps.mesh(), **SPLIT)
+def test_packed_equals_one_path_at_a_time(name, sizes):
+    assert_exact(random_forest(**sizes), cases.step(name), steps.mesh(), **SPLIT)
 
 
+def test_the_cases_hold_every_choice():
+    for choice, known in (
+        ("level", cases.LEVELS), ("clip", cases.CLIP), ("mismatch", cases.MISMATCH), ("reduction", cases.REDUCTION),
+    ):  # fmt: skip
+        found = [{**steps.LOSS, **loss}[choice] for _, loss in cases.LOSSES.values()]
+        assert {x if isinstance(x, str) else x["kind"] for x in found if x is not None} == set(known)
+    penalties = [loss["kl"] for _, loss in cases.LOSSES.values() if loss.get("kl")]
+    assert {(kl["place"], kl["estimator"]) for kl in penalties} == {
+        (place, name) for place in ("loss", "reward") for name in ("k1", "k2", "k3")
+    }
+
+
+@pytest.mark.parametrize("name", ["gspo", pytest.param("one pass", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -57,24 +75,24 @@ def test_packed_equals_one_path_at_a_time(estimator, reduction, sizes):
         pytest.param({"width": 17, "targets": 5, "block": 1}, marks=pytest.mark.slow),
     ],
 )
-def test_any_packing_and_accumulation(shape):
-    assert_exact(random_forest(**BUSHY), steps.config("tree_grpo", "sequence"), steps.mesh(), **shape)
+def test_any_packing_and_accumulation(name, shape):
+    assert_exact(random_forest(**BUSHY), cases.step(name), steps.mesh(), **shape)
 
 
 @pytest.mark.parametrize(
-    "axes",
+    ("name", "axes"),
     [
-        pytest.param({"data": 2}, marks=pytest.mark.slow),
-        {"data": 2, "fsdp": 2, "model": 2},
-        pytest.param({"fsdp": 2}, marks=pytest.mark.slow),
-        pytest.param({"model": 2}, marks=pytest.mark.slow),
-        pytest.param({"data": 8}, marks=pytest.mark.slow),
-        pytest.param({"fsdp": 8}, marks=pytest.mark.slow),
+        ("one pass", {"data": 2, "fsdp": 2, "model": 2}),
+        pytest.param("gspo", {"data": 2}, marks=pytest.mark.slow),
+        pytest.param("gspo", {"data": 2, "fsdp": 2, "model": 2}, marks=pytest.mark.slow),
+        pytest.param("one pass", {"fsdp": 2}, marks=pytest.mark.slow),
+        pytest.param("one pass", {"model": 2}, marks=pytest.mark.slow),
+        pytest.param("gspo", {"data": 8}, marks=pytest.mark.slow),
+        pytest.param("one pass", {"fsdp": 8}, marks=pytest.mark.slow),
     ],
 )
-def test_any_mesh(axes):
-    shape = {**SPLIT, "block": 8}
-    assert_exact(random_forest(**BUSHY), steps.config("grpo", "token"), steps.mesh(**axes), **shape)
+def test_any_mesh(name, axes):
+    assert_exact(random_forest(**BUSHY), cases.step(name), steps.mesh(**axes), **{**SPLIT, "block": 8})
 
 
 @pytest.mark.slow
@@ -85,10 +103,11 @@ def test_groups_of_equal_rewards_that_are_kept_pay_kl_and_entropy():
     assert_exact(flat, step, steps.mesh(), **SPLIT)
 
 
+@pytest.mark.parametrize("name", ["one pass", "gspo"])
 @settings(max_examples=5)
-@given(SIZES, st.integers(0, 99))
-def test_the_order_of_trees_and_siblings_does_not_matter(sizes, seed):
-    step, trees, shuffled = steps.config("grpo", "token"), random_trees(**sizes), random.Random(seed)
+@given(sizes=SIZES, seed=st.integers(0, 99))
+def test_the_order_of_trees_and_siblings_does_not_matter(name, sizes, seed):
+    step, trees, shuffled = cases.step(name), random_trees(**sizes), random.Random(seed)
 
     def shuffle(branch):
         children = [shuffle(child) for child in branch.children]
@@ -100,6 +119,37 @@ def test_the_order_of_trees_and_siblings_does_not_matter(sizes, seed):
         for forest in (trees, other)
     ]
     steps.assert_equal(found[1], found[0])
+
+
+def test_siblings_do_not_see_each_other():
+    """Every token has an id of its own, so the gradient by a row of the embedding is that of one token, and is 0."""
+    ids = iter(range(32))
+
+    def branch(level, children=(), **end):
+        tokens = [next(ids) for _ in range(3)]
+        return Branch(
+            Kind.ANSWER if level else Kind.PROMPT, level, tokens, [-1.0] * 3 if level else None, list(children), **end
+        )
+
+    def leaf(episode):
+        return branch(2, episode=episode, rewards=[0.0])
+
+    forest = build([(0, branch(0, [branch(1, [leaf(0), leaf(1)]), branch(1, episode=2, rewards=[1.0])]))], terms=1)
+    cfg = small.config(tied=False)
+    rows = pack(forest, width=24, targets=16, multiple=1).rows
+    assert not (rows.target_node != forest.token_node[rows.target])[rows.target >= 0].any()
+
+    def logps(params):
+        return target_logps(
+            params, cfg, rows, attention="dense", temperature=1.0, remat=False, logp_chunk=0
+        )[0][0]  # fmt: skip
+
+    slopes = np.asarray(jax.jit(jax.jacrev(logps))(small.parameters(cfg))["embed"]["embedding"])
+    for slot in np.flatnonzero(rows.target[0] >= 0):
+        own = int(rows.target[0, slot])
+        above = set(per_path.ancestors(forest.prev, int(forest.prev[own])))
+        for token, token_id in enumerate(forest.token_id):
+            assert slopes[slot, token_id].any() == (token in above), (slot, token)
 
 
 def test_the_example_is_not_trivial():
