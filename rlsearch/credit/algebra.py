@@ -143,6 +143,14 @@ def relative(
     return (centred / jnp.where(constant, 1.0, deviation) if scale else centred), ~constant
 
 
+def partition(*keys: Array) -> Int[Array, "X"]:
+    """Index of each entry's combination of keys, ``[X]`` each, in lexicographic order; NaN is like nothing else."""
+    order = jnp.lexsort(keys[::-1])
+    new = jnp.stack([key[order][1:] != key[order][:-1] for key in keys]).any(axis=0)
+    index = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(new.astype(jnp.int32))])
+    return jnp.zeros(order.shape[0], jnp.int32).at[order].set(index)
+
+
 def through_mean(
     value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths
 ) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:

@@ -1,0 +1,71 @@
+"""Twins of ``credit.batch``."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from tests.credit.plain import Answer, Table, Values, grouped, relative, twin
+
+
+def standardised(table: Table, values: Values) -> Values:
+    """Divided by the deviation of the votes."""
+    deviation = statistics.pstdev([values[leaf] for leaf in table.votes] or [0.0])
+    return {leaf: value / deviation if deviation else 0.0 for leaf, value in values.items()}
+
+
+@twin({})
+def reinforce_baseline(table: Table) -> Answer:
+    values, varying = relative(table, table.totals, lambda leaf: table.question[leaf], scale=False)
+    return Answer(table.everywhere(standardised(table, values)), varying)
+
+
+@twin({})
+def batch_normalised(table: Table) -> Answer:
+    values, varying = relative(table, table.totals, lambda leaf: table.question[leaf], scale=True)
+    return Answer(table.everywhere(standardised(table, values)), varying)
+
+
+def differences(table: Table) -> Values:
+    return {leaf: value - table.notes["baseline"][leaf] for leaf, value in table.totals.items()}
+
+
+@twin({})
+def persistent(table: Table) -> Answer:
+    values, varying = relative(table, differences(table), lambda leaf: 0, scale=True)
+    return Answer(table.everywhere(values), varying)
+
+
+@twin({})
+def persistent_weighted(table: Table) -> Answer:
+    """Every sampled token is one entry of a list, and the list is standardised."""
+    values = differences(table)
+    tokens = [value for leaf, value in values.items() for node in table.paths[leaf] for _ in range(table.tokens[node])]
+    if len(set(tokens)) < 2:
+        return Answer({}, set())
+    mean, deviation = statistics.fmean(tokens), statistics.pstdev(tokens)
+    return Answer(table.everywhere({leaf: (v - mean) / deviation for leaf, v in values.items()}), set(values))
+
+
+@twin({"smoothing": 0.5, "strength": 1.0}, {"smoothing": 1.0, "strength": 0.0})
+def task_reweighted(table: Table, *, smoothing: float, strength: float) -> Answer:
+    def name(leaf: int) -> tuple:
+        return table.notes["task"][leaf], table.question[leaf]
+
+    totals = table.totals
+    questions = {key: [totals[leaf] for leaf in votes] for key, votes in grouped(table.votes, name).items()}
+    questions = {key: rewards for key, rewards in questions.items() if len(rewards) > 1}
+    tasks = grouped(questions, lambda key: key[0])
+    values, varying = {}, set()
+    for leaf, reward in totals.items():
+        key = name(leaf)
+        if key not in questions or min(questions[key]) == max(questions[key]):
+            continue
+        varying.add(leaf)
+        peers = [questions[other] for other in tasks[key[0]]]
+        mean, rewards = statistics.fmean(questions[key]), questions[key]
+        threshold = smoothing * mean + (1 - smoothing) * statistics.fmean(map(statistics.fmean, peers))
+        rate = sum(r > threshold + 1e-5 * max(map(abs, totals.values())) for r in rewards) / len(rewards)
+        weight = math.exp(strength * (0.5 - rate if reward > mean else rate - 0.5))
+        values[leaf] = weight * (reward - mean) / math.sqrt(statistics.fmean(map(statistics.pvariance, peers)))
+    return Answer(table.everywhere(values), varying)
