@@ -3,11 +3,18 @@
 With ``d = log reference - log policy`` at the sampled token: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d. k1 and k3 are
 unbiased for the value, k3 never negative and of lower variance.
 
-In the reward (``place`` "reward") the estimate is a number: k1 there gives, through the policy gradient, the gradient
-of KL(policy || reference); k2 and k3 give that of other penalties. As a loss (``place`` "loss") what counts is the
-expected gradient of the estimate itself, with tokens sampled from the policy: that of k1 is zero, whatever the
-policies, so it only adds noise; that of k2 is exactly the gradient of KL(policy || reference); that of k3 is the
-gradient of KL(reference || policy). ``tests/losses/test_kl.py`` works all three out on a policy of three tokens.
+Where the estimate stands decides what it moves, with tokens sampled from the policy:
+
+- In the loss (``place`` "loss") it is differentiated, and what counts is the expected gradient of the estimate itself.
+  That of k1 is zero whatever the policies, so it only adds noise; that of k2 is exactly the gradient of
+  KL(policy || reference); that of k3 is the gradient of KL(reference || policy).
+- In the reward (``place`` "reward") it is a number, taken before the update, and the policy gradient works on it. k1
+  gives exactly the gradient of KL(policy || reference). k2 gives that of E[d^2] / 2 - KL(policy || reference), which
+  near the reference is of third order in the difference, so it hardly pulls; k3 that of KL(policy || reference) -
+  KL(reference || policy), of the same order.
+
+So k2 (or k3) in the loss and k1 in the reward penalise the divergence that they estimate. ``tests/losses/test_kl.py``
+proves each line on whole vocabularies.
 """
 
 from __future__ import annotations

@@ -60,3 +60,32 @@ def test_an_episode_without_tokens_takes_no_weight_from_the_others(reduction):
     """B018."""
     alone = total(reduction, [4.0], [1.0], (True,))
     assert total(reduction, [4.0, 0.0], [1.0, 5.0]) == pytest.approx(alone) == 1.0
+
+
+def weigh_nodes(reduction, tokens: list[list[float]], episode: list[int]) -> np.ndarray:
+    found = reduction(
+        jnp.asarray(tokens, jnp.float32), jnp.asarray(episode), jnp.zeros((len(tokens), len(tokens[0])), int)
+    )
+    return np.asarray(found) * (np.asarray(tokens) > 0)
+
+
+def test_nodes_share_what_an_episode_weighs():
+    """Two episodes: nodes of 2 and 4 tokens, and one of 3: 1 / (2 x 2 x 2), 1 / (2 x 2 x 4), 1 / (2 x 1 x 3)."""
+    found = weigh_nodes(reduce.node, [[2, 4], [3, 0]], [0, 1])
+    np.testing.assert_allclose(found, [[1 / 8, 1 / 16], [1 / 6, 0]], rtol=1e-6)
+
+
+def test_a_constant_length_divides_every_episode():
+    """Dr. GRPO: 1 / (2 episodes x 5), whatever was written."""
+    found = weigh_nodes(functools.partial(reduce.constant, length=5.0), [[2, 4], [3, 0]], [0, 1])
+    np.testing.assert_allclose(found, [[0.1, 0.1], [0.1, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ALL[1:])
+def test_contexts_of_an_episode_share_its_weight(reduction):
+    """Paths of 2 and 3 tokens of one episode beside one of 5 of another: each episode has half of the whole weight."""
+    tokens = np.array([[2.0], [3.0], [5.0]])
+    found = (weigh_nodes(reduction, tokens.tolist(), [0, 0, 2]) * tokens).sum(axis=1)
+    assert found[:2].sum() == pytest.approx(found[2], rel=1e-6)
+    if reduction in (reduce.sequence, reduce.node):
+        assert found[2] == pytest.approx(0.5, rel=1e-6)

@@ -114,7 +114,7 @@ def credited(paths: Paths, forest: Forest, config: StepConfig, sampled: np.ndarr
     weight = plain.token_weights(
         use, paths.episode, paths.node, config.loss.reduction.name, **plain.options(config.loss.reduction)
     )
-    by_question = credit.grouped([leaf for leaf in table.votes], lambda leaf: table.question[leaf])
+    by_question = credit.grouped(table.votes, lambda leaf: table.question[leaf])
     variance = {q: pvariance([table.totals[leaf] for leaf in members]) for q, members in by_question.items()}
 
     def column(of: Callable[[int], float], kind=np.float32):
