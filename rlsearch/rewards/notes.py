@@ -76,6 +76,16 @@ def found_evidence(state: State, turn: int) -> float:
     return float(len(set(state.turns[turn].hit_ids) & set(state.question.supporting_ids)))
 
 
+def number(state: State, turn: int) -> float:
+    """Which turn it is, from 0."""
+    return float(turn)
+
+
+def answers_now(state: State, turn: int) -> float:
+    """1 where the turn is an answer."""
+    return float(state.turns[turn].kind == "answer")
+
+
 def searches(state: State) -> float:
     """Searches that were answered."""
     return float(state.searches)
@@ -84,6 +94,11 @@ def searches(state: State) -> float:
 def answered(state: State) -> float:
     """1 where the episode ended in an answer."""
     return float(state.answer is not None)
+
+
+def attempt(state: State) -> float:
+    """Number of the attempt; every rollout is the first."""
+    return 0.0
 
 
 def hops(state: State) -> float:
@@ -95,12 +110,14 @@ TURNS: Mapping[str, Callable[[State, int], float]] = {
     writer.__name__: writer
     for writer in (
         evidence, new_evidence, repetition, gain_less_repetition, answer_seen, invalid, valid, found_nothing,
-        found_no_evidence, found_evidence,
+        found_no_evidence, found_evidence, number, answers_now,
     )
 }  # fmt: skip
 """Written at every turn of the policy: a function of the episode up to that turn, so that branches agree on it."""
 
-EPISODES: Mapping[str, Callable[[State], float]] = {writer.__name__: writer for writer in (searches, answered, hops)}
+EPISODES: Mapping[str, Callable[[State], float]] = {
+    writer.__name__: writer for writer in (searches, answered, hops, attempt)
+}
 """Written where an episode ends."""
 
 PERSISTENT = "persistent_value"

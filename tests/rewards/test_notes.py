@@ -45,6 +45,8 @@ STATE = State(QUESTION, Status.DONE, TURNS, None, "Ada")
         ("found_nothing", [0, 0, 0, 0]),
         ("found_no_evidence", [0, 0, 0, 0]),
         ("found_evidence", [1, 2, 0, 0]),
+        ("number", [0, 1, 2, 3]),
+        ("answers_now", [0, 0, 0, 1]),
     ],
 )
 def test_every_turn_by_hand(name, expected):
@@ -54,9 +56,11 @@ def test_every_turn_by_hand(name, expected):
 def test_every_writer_is_tested_above_or_below():
     assert set(notes.TURNS) == {
         "evidence", "new_evidence", "repetition", "gain_less_repetition", "answer_seen", "invalid", "valid",
-        "found_nothing", "found_no_evidence", "found_evidence",
+        "found_nothing", "found_no_evidence", "found_evidence", "number", "answers_now",
     }  # fmt: skip
-    assert {name: writer(STATE) for name, writer in notes.EPISODES.items()} == {"searches": 2, "answered": 1, "hops": 2}
+    assert {name: writer(STATE) for name, writer in notes.EPISODES.items()} == {
+        "searches": 2, "answered": 1, "hops": 2, "attempt": 0,
+    }  # fmt: skip
 
 
 def test_a_search_that_finds_nothing_and_one_that_is_not_made():
