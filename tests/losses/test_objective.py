@@ -27,7 +27,7 @@ from tests.losses import plain
 from tests.losses.forests import packed as packed_column
 from tests.losses.forests import targets_of
 from tests.training import per_path, steps
-from tests.training.cases import CLIP, MISMATCH, REDUCTION, WEIGHT
+from tests.training.cases import CLIP, MISMATCH, REDUCTION, WEIGHT, in_contexts
 from tests.tree.random_forests import VOCABULARY, random_forest
 
 SHAPE = {"width": 20, "targets": 9, "multiple": 96}
@@ -59,10 +59,12 @@ def columns(forest, seed: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=4)
-@given(seed=st.integers(0, 2**16))
-def test_packed_equals_the_textbook_on_every_path(case, seed):
+@given(seed=st.integers(0, 2**16), contexts=st.booleans())
+def test_packed_equals_the_textbook_on_every_path(case, seed, contexts):
+    """Also where an episode has several contexts, and so several paths."""
     section = {**steps.LOSS, **CASES[case]}
     config, forest = policy.read(ConfigDict(section)), random_forest(seed, **SIZES)
+    forest = in_contexts(forest, seed) if contexts else forest
     drawn = {name: column.astype(np.float32) for name, column in columns(forest, seed).items()}
     made, batch = targets_of(forest, CREDIT, config.reduction, drawn, weights=(1.0, 0.5), shape=SHAPE)
 

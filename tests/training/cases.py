@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 
 from rlsearch.training.step import StepConfig
-from rlsearch.tree.forest import Forest
+from rlsearch.tree.forest import NONE, Forest
 from tests.training import steps
 
 CLIP = {
@@ -57,12 +60,29 @@ LOSSES = {
     "aspo": (GRPO, {"clip": CLIP["aspo"], "reduction": REDUCTION["sequence"]}),
     "elastic turns": (TREE, {"level": "turn", "clip": CLIP["elastic"], "mismatch": MISMATCH["masked"]}),
 }  # fmt: skip
+TREE_RL = {"estimator": "tree_rl", "global_weight": 1.0, "local_weight": 1.0, "reweight": True, "shared_root": True,
+           "drop_equal": True}  # fmt: skip
+LOSSES |= {
+    "bn-gspo": ({"estimator": "batch_normalised", "drop_equal": True}, LOSSES["gspo"][1]),
+    "node credit": (TREE_RL, {}),
+    "node credit of sequences": (TREE_RL, {"level": "sequence", "clip": CLIP["cispo"]}),
+}
 FAST = {"one pass", "gspo", "turns", "cispo"}
 
 
 def step(name: str) -> StepConfig:
     credit, loss = LOSSES[name]
     return steps.make(credit, loss)
+
+
+def in_contexts(forest: Forest, seed: int) -> Forest:
+    """Some neighbouring leaves of a question made contexts of one episode, which have its rewards."""
+    rng, episode, rewards = np.random.default_rng(seed), forest.nodes.episode.copy(), forest.nodes.rewards.copy()
+    leaves = np.flatnonzero(episode != NONE)
+    for before, leaf in itertools.pairwise(leaves):
+        if forest.nodes.question[before] == forest.nodes.question[leaf] and rng.random() < 0.4:
+            episode[leaf], rewards[leaf] = episode[before], rewards[before]
+    return replace(forest, nodes=replace(forest.nodes, episode=episode, rewards=rewards))
 
 
 def drifted(forest: Forest) -> np.ndarray:

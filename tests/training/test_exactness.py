@@ -54,6 +54,14 @@ def test_packed_equals_one_path_at_a_time(name, sizes):
     assert_exact(random_forest(**sizes), cases.step(name), steps.mesh(), **SPLIT)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_an_episode_in_several_contexts(name):
+    forest = random_forest(**BUSHY)
+    contexts = cases.in_contexts(forest, 3)
+    assert len(set(contexts.nodes.episode)) < len(set(forest.nodes.episode)) - 2
+    assert_exact(contexts, cases.step(name), steps.mesh(), **SPLIT)
+
+
 def test_the_cases_hold_every_choice():
     for choice, known in (
         ("level", cases.LEVELS), ("clip", cases.CLIP), ("mismatch", cases.MISMATCH), ("reduction", cases.REDUCTION),
