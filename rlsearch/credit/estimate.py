@@ -8,7 +8,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rlsearch.credit import batch, group, strata, tree, vector  # noqa: F401  (importing them registers their estimators)
+from rlsearch.credit import batch, group, potential, strata, tree, turn, vector  # noqa: F401  (they register themselves)
 from rlsearch.credit.algebra import Credit, Episodes, Track
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.credit.slots import Slots, node_sum

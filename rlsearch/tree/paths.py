@@ -112,8 +112,11 @@ def backup(value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths) -> tup
 
     A node whose paths all have one value has exactly that value.
     """
-    inside = below(use, paths)
-    values = below(value, paths)
+    return average(below(value, paths), below(use, paths))
+
+
+def average(values: Float[Array, "N K"], inside: Bool[Array, "N K"]) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
+    """Mean of each row over its columns ``inside``, and whether there are any. Of equal values it is that value."""
     count = jnp.maximum(inside.sum(axis=1), 1)
     # The mean of differences to one of the values: equal values leave exact zeros.
     origin = jnp.where(inside, values, -jnp.inf).max(axis=1)

@@ -1,0 +1,111 @@
+"""Values that are computed from rewards, of nodes and of turns, and how they are compared.
+
+Axes: N nodes, L paths, D depths, K paths through a node, X entries of any kind.
+
+Rewards that are equal are equal floats. Means and returns that are equal on paper may differ in their last bits, and a
+division by their deviation would make a signal of that. So every comparison here is told how large the numbers were
+that its values come from, and takes a difference below ``ROUNDING`` of that for none.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from rlsearch.credit import algebra
+from rlsearch.credit.algebra import Episodes
+from rlsearch.tree import paths as layouts
+from rlsearch.tree import segments
+
+ROUNDING = 1e-6
+
+
+def settled(difference: Float[Array, "*X"], size: Float[Array, "*X"]) -> Float[Array, "*X"]:
+    """A difference of numbers up to ``size``, 0 where it may be rounding alone."""
+    return jnp.where(jnp.abs(difference) > ROUNDING * size, difference, 0.0)
+
+
+def relative(
+    x: Float[Array, "X"], size: Float[Array, "X"], use: Bool[Array, "X"], group: Int[Array, "X"], groups: int, *,
+    scale: bool,
+) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:  # fmt: skip
+    """``algebra.relative`` of computed values: a group whose spread may be rounding alone is constant."""
+    value, varies = algebra.relative(x, use, group, groups, scale=scale)
+    spread = segments.highest(x, use, group, groups) + segments.highest(-x, use, group, groups)
+    varies = varies & (spread > ROUNDING * segments.highest(size, use, group, groups))
+    return jnp.where(varies, value, 0.0), varies
+
+
+def largest(episodes: Episodes, x: Float[Array, "L"]) -> Float[Array, "L"]:
+    """The largest absolute value of x in each path's question; 0 where nothing could be scored."""
+    n = episodes.nodes.end.shape[0]
+    return jnp.maximum(segments.highest(jnp.abs(x), episodes.vote, episodes.question, n), 0.0)
+
+
+def of_question(episodes: Episodes, x: Float[Array, "L"]) -> Float[Array, "N"]:
+    """What all paths of a question agree on, at each of its nodes; 0 where nothing could be scored."""
+    n = episodes.nodes.end.shape[0]
+    by_question = jnp.zeros(n, x.dtype).at[jnp.where(episodes.vote, episodes.question, n)].set(x, mode="drop")
+    return by_question[jnp.asarray(episodes.nodes.question)]
+
+
+def counted(episodes: Episodes) -> Bool[Array, "N K"]:
+    """Which columns of ``below`` stand for a scored episode that no earlier column stands for."""
+    number = episodes.episode
+    order = jnp.argsort(number, stable=True)
+    again = jnp.concatenate([jnp.zeros(1, bool), number[order][1:] == number[order][:-1]])
+    earlier = jnp.full_like(number, layouts.NONE).at[order].set(jnp.where(again, jnp.roll(order, 1), layouts.NONE))
+    new = layouts.below(earlier, episodes.paths) < jnp.asarray(episodes.paths.first)[:, None]
+    return layouts.below(episodes.scored, episodes.paths) & new
+
+
+def node_mean(episodes: Episodes, x: Float[Array, "L"]) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
+    """Mean over the scored episodes through each node, each counted once, and whether there are any."""
+    return layouts.average(layouts.below(x, episodes.paths), counted(episodes))
+
+
+def siblings(episodes: Episodes, *, shared_root: bool) -> Int[Array, "N"]:
+    """An id that the children of one node share; with ``shared_root`` those of all roots of a question share theirs.
+
+    Roots, which have no siblings, have their own index.
+    """
+    index, parent = jnp.arange(episodes.nodes.end.shape[0]), jnp.asarray(episodes.nodes.parent)
+    group = jnp.where(parent < 0, index, parent)
+    if not shared_root:
+        return group
+    question, top = jnp.asarray(episodes.nodes.question), parent[group] < 0
+    first = jax.ops.segment_min(jnp.where(parent < 0, index, index.shape[0]), question, index.shape[0])
+    return jnp.where(top & (parent >= 0), first[question], group)
+
+
+def above(x: Float[Array, "L D"]) -> Float[Array, "L D"]:
+    """What stands one node earlier on each path; at the root its own."""
+    return jnp.concatenate([x[:, :1], x[:, :-1]], axis=1)
+
+
+def last_act(episodes: Episodes) -> Bool[Array, "L D"]:
+    """The last node of each path that the policy wrote."""
+    done = jnp.cumsum(episodes.acts, axis=1)
+    return episodes.acts & (done == done[:, -1:])
+
+
+def among_turns(
+    episodes: Episodes, x: Float[Array, "L D"], size: Float[Array, "L D"], group: Int[Array, "L D"], groups: int, *,
+    scale: bool,
+) -> tuple[Float[Array, "L D"], Bool[Array, "L"]]:  # fmt: skip
+    """x at every turn relative to the scored turns with the same id, and the paths with a turn in a group that varies.
+
+    Every (path, turn) is one entry: a turn that several paths share counts once for each, as in their own rollouts.
+    """
+    use = episodes.acts & episodes.scored[:, None]
+    group = jnp.broadcast_to(group, x.shape)
+    flat = (x.reshape(-1), size.reshape(-1), use.reshape(-1), group.reshape(-1))
+    value, varies = relative(*flat, groups, scale=scale)
+    return value.reshape(x.shape), (varies.reshape(x.shape) & use).any(axis=1)
+
+
+def turns_of_question(episodes: Episodes) -> tuple[Int[Array, "L D"], int]:
+    """An id that equal turns of one question share, and how many ids there may be."""
+    depth, n = episodes.paths.node.shape[1], episodes.nodes.end.shape[0]
+    return episodes.question[:, None] * depth + jnp.minimum(episodes.turn, depth - 1), n * depth
