@@ -101,6 +101,13 @@ def test_a_task_of_greater_rewards_weighs_no_more():
     assert ends(nodes, "task_reweighted", smoothing=1.0, strength=0.0) == pytest.approx(expected)
 
 
+def test_a_question_counts_once_in_its_task_however_many_episodes_it_has():
+    """1,0,1,0 has variance 1/4 and 3,0 has 9/4: mean 5/4, where six episodes would have 11/12."""
+    nodes = outcomes(*[(0, r) for r in (1, 0, 1, 0)], (1, 3), (1, 0), task=[0.0] * 6)
+    expected = np.array([0.5, -0.5, 0.5, -0.5, 1.5, -1.5]) / sqrt(1.25)
+    assert ends(nodes, "task_reweighted", smoothing=1.0, strength=0.0) == pytest.approx(expected)
+
+
 def test_the_threshold_is_the_task_s_where_nothing_is_its_own():
     """1/2, 1/4 beside an easy 1, 1: the task's mean 11/16 fails both, so the rate is 0 and weights are exp(+-1/2).
 

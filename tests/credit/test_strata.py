@@ -110,17 +110,17 @@ def test_subproblem_by_hand():
 
 
 def test_two_turns_of_one_subproblem_share_what_they_earn():
-    """1/4 + 3/4 against 0: +-1/2 at both turns. A subproblem that one episode reached has no peer.
+    """1/4 + 3/4 against 0: 1/2 at both turns, and the two are one answer: -1/2 for the other. A subproblem that one episode reached has no peer.
 
     What an observation is said to have earned or answered is no turn's.
     """
     nodes = chains(
         Chain(0, 0.0, [part(2, 0.25), part(2, 0.75), part(3, 1)], observed=part(2, 9)),
-        Chain(0, 0.0, [part(2, 0), part(2, 0)]),
+        Chain(0, 0.0, [part(2, 0)]),
         Chain(1, 0.0, [part(2, 7)]),
     )
     found = advantages(nodes, "subproblem", progress=True, scale=False)
-    assert found == [pytest.approx([0.5, 0.5, 0]), pytest.approx([-0.5, -0.5]), [0]]
+    assert found == [pytest.approx([0.5, 0.5, 0]), pytest.approx([-0.5]), [0]]
     kept = credit(nodes, "subproblem", progress=True, scale=False, drop_equal=True).kept
     assert kept.sum() == 2
 
