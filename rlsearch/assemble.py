@@ -124,10 +124,15 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
     return Parts(task, policy, scene, Engine(policy.model, sampling, stops, end_ids=policy.tokenizer.eos_ids))
 
 
+def read_policy(section: ConfigDict) -> ScratchPolicy | SmolLM2Policy | HuggingFacePolicy:
+    """What ``config.policy`` says the policy is."""
+    kinds = {"scratch": ScratchPolicy, "smollm2": SmolLM2Policy, "huggingface": HuggingFacePolicy}
+    return configs.read_kind(section, kinds, "config.policy")
+
+
 def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool) -> Policy:
     """The policy that a run starts from."""
-    kinds = {"scratch": ScratchPolicy, "smollm2": SmolLM2Policy, "huggingface": HuggingFacePolicy}
-    spec = configs.read_kind(config.policy, kinds, "config.policy")
+    spec = read_policy(config.policy)
     if isinstance(spec, ScratchPolicy):
         tokenizer = _vocabulary(spec, config, task, directory, writes=writes)
         fields = ConfigDict({**spec.model, "vocab_size": tokenizer.vocab_size})

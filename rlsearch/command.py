@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from rlsearch.errors import InputError, nearest
 
 
-def run(main: Callable[[], None]) -> None:
-    """Runs ``main`` with the flags parsed, of which ``--config`` and ``--workdir`` must be given."""
-    flags.mark_flags_as_required(["config", "workdir"])
+def run(main: Callable[[], None], *, required: Sequence[str] = ("config", "workdir")) -> None:
+    """Runs ``main`` with the flags parsed, of which those that are ``required`` must be given."""
+    flags.mark_flags_as_required(list(required))
     app.run(lambda argv: _one_line(main), flags_parser=lambda argv: _one_line(lambda: parse(argv)))
 
 

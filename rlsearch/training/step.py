@@ -65,6 +65,17 @@ def make_policy_step(
     *,
     critic_optimizer: optax.GradientTransformation | None = None,
 ) -> Callable:
+    """``policy_step``, jitted; the state is donated."""
+    return jax.jit(policy_step(config, optimizer, mesh, critic_optimizer=critic_optimizer), donate_argnums=0)
+
+
+def policy_step(
+    config: StepConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    critic_optimizer: optax.GradientTransformation | None,
+) -> Callable:
     """Builds ``step(state, reference, rows, blocks, nodes, old_logp) -> (state, metrics, credit)``.
 
     ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table,
@@ -111,7 +122,7 @@ def make_policy_step(
         metrics = {name: value if name.startswith("term_") else value / count for name, value in sums.items()}
         return (*_update(optimizer, critic_optimizer, state, grads, {"loss": loss, **metrics}), credit)
 
-    return _jit(step, mesh)
+    return _placed(step, mesh)
 
 
 def make_scores(config: StepConfig) -> Callable:
@@ -166,7 +177,7 @@ def make_supervised_step(
         loss, _, grads = _accumulate(loss_of_block, state.params, rows, blocks)
         return _update(optimizer, None, state, {"policy": grads}, {"loss": loss})
 
-    return _jit(step, mesh)
+    return jax.jit(_placed(step, mesh), donate_argnums=0)
 
 
 def target_logps(
@@ -271,12 +282,12 @@ def _moved(optimizer, state: TrainState, grads: Params, critic: TrainState | Non
     return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1, critic)
 
 
-def _jit(step: Callable, mesh: Mesh) -> Callable:
-    """Jits a step whose first argument and first result are the train state, laid out by the sharding table."""
+def _placed(step: Callable, mesh: Mesh) -> Callable:
+    """A step whose first argument and first result are the train state, laid out by the sharding table."""
 
     def wrapped(state: TrainState, *args: Any):
         out = step(state, *args)
         place = sharding.shard(state, mesh)
         return (jax.lax.with_sharding_constraint(out[0], place), *out[1:])
 
-    return jax.jit(wrapped, donate_argnums=0)
+    return wrapped
