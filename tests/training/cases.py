@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 
+from rlsearch.models import value
+from rlsearch.models.decoder import Params
 from rlsearch.training.step import StepConfig
 from rlsearch.tree.forest import NONE, Forest
+from tests.models import small
 from tests.training import steps
 
 CLIP = {
@@ -73,6 +78,15 @@ FAST = {"one pass", "gspo", "turns", "cispo"}
 def step(name: str) -> StepConfig:
     credit, loss = LOSSES[name]
     return steps.make(credit, loss)
+
+
+@functools.cache
+def critic() -> Params:
+    """A critic of the small model that says something of every state."""
+    made = value.from_policy(small.parameters(small.config(), seed=3))
+    rng = np.random.default_rng(3)
+    head = {name: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype) for name, leaf in made["value"].items()}
+    return {**made, "value": head}
 
 
 def in_contexts(forest: Forest, seed: int) -> Forest:

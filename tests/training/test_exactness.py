@@ -6,15 +6,19 @@ import random
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rlsearch.losses import terms
+from rlsearch.losses.terms import Term
 from rlsearch.training.step import StepConfig, target_logps
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Forest, Kind
 from rlsearch.tree.pack import pack
+from tests.losses import plain
 from tests.models import small
 from tests.training import cases, per_path, steps
 from tests.tree.random_forests import TERMS, random_forest, random_trees
@@ -38,9 +42,10 @@ def models():
 
 def assert_exact(forest: Forest, step: StepConfig, mesh, **shape: int) -> None:
     """Where the loss corrects for the sampler, the policy before the update is another than the sampler."""
-    old = None if step.loss.mismatch is None else cases.drifted(forest)
-    expected = per_path.loss_and_gradient(*models(), forest, step, old=old)
-    steps.assert_equal(steps.loss_and_gradient(*models(), forest, step, mesh, old=old, **shape), expected)
+    more = {"old": None if step.loss.mismatch is None else cases.drifted(forest)}
+    more["critic"] = cases.critic() if step.critic else None
+    expected = per_path.loss_and_gradient(*models(), forest, step, **more)
+    steps.assert_equal(steps.loss_and_gradient(*models(), forest, step, mesh, **more, **shape), expected)
 
 
 CASES = [pytest.param(name, marks=() if name in cases.FAST else pytest.mark.slow) for name in cases.LOSSES]
@@ -60,6 +65,28 @@ def test_an_episode_in_several_contexts(name):
     contexts = cases.in_contexts(forest, 3)
     assert len(set(contexts.nodes.episode)) < len(set(forest.nodes.episode)) - 2
     assert_exact(contexts, cases.step(name), steps.mesh(), **SPLIT)
+
+
+def toward(targets, batch):
+    """A term that trains a critic towards the advantage."""
+    return (targets.weight * jnp.square(targets.value[..., None] - targets.advantage)).sum()
+
+
+def plain_toward(paths):
+    return (paths.weight * jnp.square(paths.value - paths.advantage)).sum()
+
+
+@pytest.mark.slow
+@settings(max_examples=5)
+@given(sizes=SIZES)
+@example(sizes=BUSHY)
+def test_a_critic_too(sizes):
+    """Its values stand before the tokens they are of, on whichever path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(terms.TERMS, "toward", Term(toward, whole=False, reference=False, critic=True))
+        patch.setitem(plain.TERMS, "toward", plain_toward)
+        step = steps.make(cases.GRPO, {"terms": ({"kind": "toward"},)})
+        assert_exact(random_forest(**sizes), step, steps.mesh(), **SPLIT)
 
 
 def test_the_cases_hold_every_choice():
