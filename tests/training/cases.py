@@ -70,6 +70,7 @@ TREE_RL = {"estimator": "tree_rl", "global_weight": 1.0, "local_weight": 1.0, "r
 LOSSES |= {
     "bn-gspo": ({"estimator": "batch_normalised", "drop_equal": True}, LOSSES["gspo"][1]),
     "node credit": (TREE_RL, {}),
+    "token credit": ({"estimator": "tempo", "scale": True, "whole_turn": False, "drop_equal": True}, {}),
     "node credit of sequences": (TREE_RL, {"level": "sequence", "clip": CLIP["cispo"]}),
 }
 FAST = {"one pass", "gspo", "turns", "cispo"}

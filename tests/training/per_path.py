@@ -34,6 +34,25 @@ PATHS, LONGEST = 96, 32  # paths of a forest, tokens of a path
 TOKENWISE: dict[str, Callable] = {}
 
 
+def tokenwise(function: Callable) -> Callable:
+    """Registers a twin for tokens under the estimator's name."""
+    TOKENWISE[function.__name__] = function
+    return function
+
+
+@tokenwise
+def tempo(paths: Paths, table: credit.Table, sampled: np.ndarray, *, scale: bool, whole_turn: bool):
+    """GRPO's advantage, and what a branch adds at the first token of its node, or at all."""
+    group = credit.TWINS["grpo"](table, scale=scale)
+    both = credit.TWINS["tempo"](table, scale=scale, whole_turn=True)
+    advantage, leaf_of = np.zeros(sampled.shape, np.float32), dict(enumerate(table.leaves))
+    for row, column in zip(*np.nonzero(sampled), strict=True):
+        pair = (leaf_of[row], int(paths.node[row, column]))
+        first = not sampled[row, column - 1] or paths.node[row, column - 1] != pair[1]
+        advantage[row, column] = (both if first or whole_turn else group).advantage.get(pair, 0.0)
+    return advantage, None, both.varies
+
+
 def loss_and_gradient(
     params: Params, reference: Params | None, forest: Forest, config: StepConfig, *, old: np.ndarray | None = None,
     critic: Params | None = None,
@@ -62,12 +81,13 @@ def lay_out(forest: Forest, old: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pa
     """Token ids and which are sampled [P, T]; what is known of them before any model; the leaf of each path."""
     leaves = np.flatnonzero(forest.nodes.episode != NONE).tolist()
     shape = (PATHS, LONGEST)
-    names = ("token_id", "sampled", "node", "turn", "old", "behaviour")
-    columns = {name: np.zeros(shape, bool if name == "sampled" else np.int32) for name in names[:4]}
-    columns |= {name: np.zeros(shape, np.float32) for name in names[4:]}
+    names = ("token_id", "sampled", "node", "kind", "turn", "old", "behaviour")
+    columns = {name: np.zeros(shape, bool if name == "sampled" else np.int32) for name in names[:5]}
+    columns |= {name: np.zeros(shape, np.float32) for name in names[5:]}
     source = {
         "token_id": forest.token_id, "sampled": forest.sampled, "node": forest.token_node,
-        "turn": forest.nodes.turn[forest.token_node], "old": old, "behaviour": forest.behavior_logp,
+        "kind": forest.nodes.kind[forest.token_node], "turn": forest.nodes.turn[forest.token_node], "old": old,
+        "behaviour": forest.behavior_logp,
     }  # fmt: skip
     for row, leaf in enumerate(leaves):
         tokens = np.flatnonzero(np.isin(forest.token_node, ancestors(forest.nodes.parent, leaf)))
@@ -79,11 +99,12 @@ def lay_out(forest: Forest, old: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pa
     number[: len(leaves)] = forest.nodes.episode[leaves]
     question = np.zeros(PATHS, np.int32)
     question[: len(leaves)] = forest.nodes.question[leaves]
+    notes = {name: np.pad(column[leaves], (0, PATHS - len(leaves))) for name, column in forest.nodes.notes.items()}
     paths = Paths(
-        use=sampled, node=columns["node"], turn=columns["turn"], logp=zero, entropy=zero,
+        use=sampled, node=columns["node"], kind=columns["kind"], turn=columns["turn"], logp=zero, entropy=zero,
         old=np.where(sampled, columns["old"], 0), behaviour=np.where(sampled, columns["behaviour"], 0), reference=zero,
-        value=zero, old_value=zero, returns=zero, advantage=zero, weight=zero, reward=lone, spread=lone,
-        kept=np.zeros(PATHS, bool), episode=number, question=question,
+        value=zero, old_value=zero, returns=zero, advantage=zero, weight=zero, reward=lone, outcome=lone, spread=lone,
+        kept=np.zeros(PATHS, bool), episode=number, question=question, notes=notes,
     )  # fmt: skip
     return columns["token_id"], sampled, paths, leaves
 
@@ -91,6 +112,7 @@ def lay_out(forest: Forest, old: np.ndarray) -> tuple[np.ndarray, np.ndarray, Pa
 def credited(paths: Paths, forest: Forest, config: StepConfig, sampled: np.ndarray, leaves: list[int]) -> Paths:
     """With advantages, weights and rewards of every token and path, and without tokens that take no part."""
     table = credit.Table(forest.nodes, config.weights)
+    outcome = dict(table.totals)
     if config.loss.kl is not None and config.loss.kl.place == "reward":
         taken = np.asarray(plain.penalty(paths, config.loss, of_old=True), np.float64).sum(axis=1)
         of_episode = {e: taken[paths.episode == e].sum() for e in set(paths.episode.tolist())}
@@ -125,6 +147,7 @@ def credited(paths: Paths, forest: Forest, config: StepConfig, sampled: np.ndarr
         paths, use=use, advantage=np.where(use, advantage, 0), weight=weight,
         returns=paths.returns if returns is None else np.where(use, returns, 0),
         reward=column(lambda leaf: table.totals.get(leaf, 0.0)),
+        outcome=column(lambda leaf: outcome.get(leaf, np.nan)),
         spread=column(lambda leaf: variance.get(table.question[leaf], 0.0)),
         kept=column(lambda leaf: leaf in kept, bool),
         **{name: np.where(use, getattr(paths, name), 0) for name in names},
