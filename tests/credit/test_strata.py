@@ -110,9 +110,10 @@ def test_subproblem_by_hand():
 
 
 def test_two_turns_of_one_subproblem_share_what_they_earn():
-    """1/4 + 3/4 against 0: 1/2 at both turns, and the two are one answer: -1/2 for the other. A subproblem that one episode reached has no peer.
+    """1/4 + 3/4 against 0: 1/2 at both turns, and the two are one answer: -1/2 for the other.
 
-    What an observation is said to have earned or answered is no turn's.
+    A subproblem that one episode reached has no peer. What an observation is said to have earned or answered is no
+    turn's.
     """
     nodes = chains(
         Chain(0, 0.0, [part(2, 0.25), part(2, 0.75), part(3, 1)], observed=part(2, 9)),

@@ -32,8 +32,12 @@ def differences(table: Table) -> Values:
 
 @twin({})
 def persistent(table: Table) -> Answer:
-    values, varying = relative(table, differences(table), lambda leaf: 0, scale=True)
-    return Answer(table.everywhere(values), varying)
+    values = differences(table)
+    votes = [values[leaf] for leaf in table.votes]
+    if len(set(votes)) < 2:
+        return Answer({}, set())
+    mean, deviation = statistics.fmean(votes), statistics.pstdev(votes)
+    return Answer(table.everywhere({leaf: (v - mean) / deviation for leaf, v in values.items()}), set(values))
 
 
 @twin({})
@@ -55,17 +59,20 @@ def task_reweighted(table: Table, *, smoothing: float, strength: float) -> Answe
     totals = table.totals
     questions = {key: [totals[leaf] for leaf in votes] for key, votes in grouped(table.votes, name).items()}
     questions = {key: rewards for key, rewards in questions.items() if len(rewards) > 1}
-    tasks = grouped(questions, lambda key: key[0])
+    usual, spread = {}, {}
+    for task, keys in grouped(questions, lambda key: key[0]).items():
+        usual[task] = statistics.fmean(statistics.fmean(questions[key]) for key in keys)
+        spread[task] = math.sqrt(statistics.fmean(statistics.pvariance(questions[key]) for key in keys))
+    slack = 1e-5 * max(map(abs, totals.values()), default=0.0)
     values, varying = {}, set()
     for leaf, reward in totals.items():
         key = name(leaf)
         if key not in questions or min(questions[key]) == max(questions[key]):
             continue
         varying.add(leaf)
-        peers = [questions[other] for other in tasks[key[0]]]
         mean, rewards = statistics.fmean(questions[key]), questions[key]
-        threshold = smoothing * mean + (1 - smoothing) * statistics.fmean(map(statistics.fmean, peers))
-        rate = sum(r > threshold + 1e-5 * max(map(abs, totals.values())) for r in rewards) / len(rewards)
+        threshold = smoothing * mean + (1 - smoothing) * usual[key[0]]
+        rate = sum(r > threshold + slack for r in rewards) / len(rewards)
         weight = math.exp(strength * (0.5 - rate if reward > mean else rate - 0.5))
-        values[leaf] = weight * (reward - mean) / math.sqrt(statistics.fmean(map(statistics.pvariance, peers)))
+        values[leaf] = weight * (reward - mean) / spread[key[0]]
     return Answer(table.everywhere(values), varying)
