@@ -24,6 +24,7 @@ class Estimator:
       outcome: whether equal rewards in a question make every advantage in it zero, so that the question need not be
         computed where equal groups are dropped.
       critic: whether it reads the values of a critic.
+      optional: columns that it reads only where its option of the same name is True.
     """
 
     function: Callable[..., Advantages]
@@ -31,20 +32,22 @@ class Estimator:
     notes: tuple[str, ...]
     outcome: bool
     critic: bool
+    optional: tuple[str, ...]
 
 
 ESTIMATORS: dict[str, Estimator] = {}
 
 
 def estimator(
-    family: str, *, notes: Iterable[str] = (), outcome: bool = False, critic: bool = False
-) -> Callable[[Callable[..., Advantages]], Callable[..., Advantages]]:
+    family: str, *, notes: Iterable[str] = (), outcome: bool = False, critic: bool = False,
+    optional: Iterable[str] = (),
+) -> Callable[[Callable[..., Advantages]], Callable[..., Advantages]]:  # fmt: skip
     """Registers a function as an estimator under its own name; the attributes are those of ``Estimator``."""
 
     def register(function: Callable[..., Advantages]) -> Callable[..., Advantages]:
         if function.__name__ in ESTIMATORS:
             raise ValueError(f"estimator {function.__name__!r} is registered twice")
-        ESTIMATORS[function.__name__] = Estimator(function, family, tuple(notes), outcome, critic)
+        ESTIMATORS[function.__name__] = Estimator(function, family, tuple(notes), outcome, critic, tuple(optional))
         return function
 
     return register
@@ -61,6 +64,11 @@ class CreditConfig:
     def chosen(self) -> Estimator:
         """The registered estimator."""
         return ESTIMATORS[self.estimator.name]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Columns that the estimator reads with these options."""
+        return (*self.chosen.notes, *(name for name in self.chosen.optional if self.estimator[name]))
 
     @property
     def drops_questions(self) -> bool:
@@ -87,7 +95,7 @@ def check_notes(config: CreditConfig, provided: Iterable[str]) -> None:
     Raises:
       InputError: names the columns that nothing writes.
     """
-    missing = [name for name in config.chosen.notes if name not in set(provided)]
+    missing = [name for name in config.notes if name not in set(provided)]
     if missing:
         raise InputError(
             f"config.credit.estimator {config.estimator.name!r} reads the notes {', '.join(missing)}, which nothing"

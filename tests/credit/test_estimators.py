@@ -32,7 +32,7 @@ def choose(estimator: str, **options) -> CreditConfig:
 
 
 WEIGHTS = (1.0, 0.5)
-INSIDE: set[str] = set()  # estimators that need the batch's tokens
+INSIDE = {"gae", "lambda_return", "turn_gae"}  # estimators that need the batch's tokens
 
 
 @functools.partial(jax.jit, static_argnames=("config", "weights", "reduction"))
