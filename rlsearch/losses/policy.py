@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from rlsearch import config as configs
 from rlsearch.config import Call
 from rlsearch.errors import InputError, nearest
-from rlsearch.losses import critic, kl  # noqa: F401  (critic registers its terms)
+from rlsearch.losses import critic, kl, likelihood, offline, preference  # noqa: F401  (they register terms)
 from rlsearch.losses.clip import CLIPS
 from rlsearch.losses.level import LEVELS
 from rlsearch.losses.mismatch import CORRECTIONS

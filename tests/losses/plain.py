@@ -31,6 +31,7 @@ class Paths:
     Attributes:
       use: sampled tokens that take part on this path; all columns below are 0 elsewhere.
       node: index of each token's node in the forest.
+      kind: of that node.
       turn: number of the turn that each token belongs to.
       logp, entropy: under the policy being trained.
       old, behaviour, reference: log-probabilities before the first update, of the sampler, of the reference.
@@ -38,14 +39,17 @@ class Paths:
       advantage: of this path's episode at each token.
       weight: of each token on this path.
       reward: of each path's episode (less the KL where it has its place in the reward), 0 where it was not scored.
+      outcome: of each path's episode, before any KL; NaN where it was not scored.
       spread: population variance of the rewards of the path's question.
       kept: episodes that take part.
       episode: paths with the same number belong to one episode; -1 in padding.
       question: index of each path's question.
+      notes: columns at the leaf of each path.
     """
 
     use: Bool[Array, "P T"]
     node: Int[Array, "P T"]
+    kind: Int[Array, "P T"]
     turn: Int[Array, "P T"]
     logp: Float[Array, "P T"]
     entropy: Float[Array, "P T"]
@@ -58,10 +62,12 @@ class Paths:
     advantage: Float[Array, "P T"]
     weight: Float[Array, "P T"]
     reward: Float[Array, "P"]
+    outcome: Float[Array, "P"]
     spread: Float[Array, "P"]
     kept: Bool[Array, "P"]
     episode: Int[Array, "P"]
     question: Int[Array, "P"]
+    notes: dict[str, Float[Array, "P"]]
 
 
 def objective(paths: Paths, config: LossConfig) -> Float[Array, ""]:
