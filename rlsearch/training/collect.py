@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from rlsearch.envs.types import Question
@@ -20,6 +19,7 @@ from rlsearch.training.values import Values
 from rlsearch.tree import pack
 from rlsearch.tree.build import build
 from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, leaves
+from rlsearch.tree.paths import room
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Collector:
             "repeated_tokens": float(repeated),
         }
         nodes = pack.pad_nodes(
-            forest.nodes, _at_least(self.config.nodes // self.share, len(forest.nodes.end)),
+            forest.nodes, room(self.config.nodes // self.share, len(forest.nodes.end)),
             leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.most_turns,
         )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
@@ -110,9 +110,7 @@ class Collector:
             packed = pack.pack(forest, width=cfg.row_tokens, targets=cfg.row_targets, multiple=rows_of_block)
         except pack.PathTooLong as error:
             raise InputError(f"question {questions[error.question].id}: {error}") from error
-        blocks = len(packed.rows.token_id) // rows_of_block
-        shape = _at_least(self.config.blocks, blocks)
-        rows = jax.tree.map(lambda leaf: _blocks(leaf, shape, rows_of_block), packed.rows)
+        rows, blocks = pack.in_blocks(packed.rows, block=rows_of_block, floor=self.config.blocks)
         return rows, blocks, packed.repeated
 
     def _metrics(self, trees: Sequence[Tree], forest: Forest, grower: Grower) -> dict[str, float]:
@@ -148,14 +146,3 @@ def _constant(total: np.ndarray) -> bool:
 def _mean(total: np.ndarray) -> float:
     scored = total[~np.isnan(total)]
     return float(scored.mean()) if len(scored) else float("nan")
-
-
-def _at_least(floor: int, need: int) -> int:
-    while floor < need:
-        floor *= 2
-    return floor
-
-
-def _blocks(leaf: np.ndarray, count: int, rows: int) -> np.ndarray:
-    leaf = leaf.reshape(-1, rows, *leaf.shape[1:])
-    return np.concatenate([leaf, np.repeat(leaf[-1:], count - len(leaf), axis=0)])

@@ -1,9 +1,13 @@
-"""Building forests from branches on the host."""
+"""Building forests from branches on the host.
+
+Branching rollouts are trees of ``Branch`` already. An episode on its own is a ``chain``; a group of episodes that share
+their prompt and nothing else is a ``group`` of them; ``merge.merge_prefixes`` shares whatever else is equal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,8 +19,8 @@ class Branch:
     """A node under construction: its tokens and the branches that continue it.
 
     ``logps`` holds the behaviour log-probabilities of a sampled node, and is None where the policy wrote nothing.
-    ``rewards`` and ``episode`` are set where an episode ends. ``notes`` are values by name that some method reads at
-    this node; a node without a note has 0 in its column.
+    ``rewards`` and ``episode`` are set where an episode ends, or one of its contexts. ``notes`` are values by name that
+    some method reads at this node; a node without a note has 0 in its column.
     """
 
     kind: Kind
@@ -31,10 +35,31 @@ class Branch:
     notes: dict[str, float] = field(default_factory=dict)
 
 
+def chain(parts: Sequence[Branch], *, episode: int, rewards: Sequence[float]) -> Branch:
+    """An episode: its parts one below the other, from the prompt to where it ends; returns the first.
+
+    Raises:
+      ValueError: there is no part.
+    """
+    if not parts:
+        raise ValueError("an episode has at least its prompt")
+    below = replace(parts[-1], children=[], episode=episode, rewards=rewards)
+    for part in reversed(parts[:-1]):
+        below = replace(part, children=[below], episode=NONE, rewards=())
+    return below
+
+
+def group(prompt: Branch, responses: Sequence[Branch]) -> Branch:
+    """A prompt with the episodes that answer it: chains or trees that begin after the prompt."""
+    return replace(prompt, children=list(responses), episode=NONE, rewards=())
+
+
 def build(trees: Sequence[tuple[int, Branch]], *, terms: int, notes: Sequence[str] = ()) -> Forest:
     """Flattens trees, each with the index of its question, into one forest with ``terms`` reward columns.
 
-    It has a column for each of ``notes``, and for every other note that some branch has.
+    It has a column for each of ``notes``, and for every other note that some branch has. Episodes are numbered anew,
+    0 to E - 1 in the order in which their first leaves stand; leaves of one episode, in one tree or several, keep one
+    number. So an episode's number is below the number of nodes.
 
     Raises:
       ValueError: a sampled node whose log-probabilities do not match its tokens, or a leaf without an episode.
@@ -55,6 +80,7 @@ class _Flat:
         self.spans: list[list[int]] = []  # of each node: first token, end of its own, end of those below
         self.rewards: list[Sequence[float]] = []
         self.notes: list[dict[str, float]] = []
+        self.episodes: dict[int, int] = {NONE: NONE}
 
     def add(self, branch: Branch, *, question: int, parent: int, prev: int, position: int) -> None:
         index, first, count = len(self.nodes), len(self.token_id), len(branch.tokens)
@@ -67,7 +93,7 @@ class _Flat:
                 branch.kind,
                 branch.turn,
                 question,
-                branch.episode,
+                self.episodes.setdefault(branch.episode, len(self.episodes) - 1),
                 branch.role,
                 branch.version,
                 count * sampled,

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from rlsearch.errors import InputError
 from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, with_paths
+from rlsearch.tree.paths import room
 
 NO_TOKENS = np.zeros(0, np.int64)
 
@@ -55,6 +57,21 @@ def pack(forest: Forest, *, width: int, targets: int, multiple: int) -> Packed:
         _fill(rows, row, members, forest)
     tokens = sum(len(piece.index) for piece in pieces)
     return Packed(rows, tokens=tokens, repeated=tokens - len(forest.token_id))
+
+
+def in_blocks(rows: Rows, *, block: int, floor: int) -> tuple[Rows, int]:
+    """Rows ``[M, block, ...]`` and how many of the M blocks are used; M is ``floor``, doubled until they fit.
+
+    Blocks that are not used repeat the last one. The number of rows must divide by ``block``, as ``pack`` makes it.
+    """
+    used = len(rows.token_id) // block
+    idle = room(floor, used) - used
+
+    def stacked(leaf: np.ndarray) -> np.ndarray:
+        leaf = leaf.reshape(used, block, *leaf.shape[1:])
+        return np.concatenate([leaf, np.repeat(leaf[-1:], idle, axis=0)])
+
+    return jax.tree.map(stacked, rows), used
 
 
 def pad_nodes(nodes: Nodes, count: int, *, leaves: int = 1, depth: int = 1, fan: int = 1) -> Nodes:

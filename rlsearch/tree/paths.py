@@ -51,9 +51,9 @@ def lay_out(
     ends = np.flatnonzero(leaf)
     count = before[end] - before[:-1]
     shape = (
-        _room(leaves, len(ends)),
-        _room(depth, int(level[ends].max(initial=0)) + 1),
-        _room(fan, int(count.max(initial=0))),
+        room(leaves, len(ends)),
+        room(depth, int(level[ends].max(initial=0)) + 1),
+        room(fan, int(count.max(initial=0))),
     )
     node = np.full(shape[:2], NONE, np.int32)
     row, at = np.arange(len(ends)), ends
@@ -63,7 +63,8 @@ def lay_out(
     return Paths(node, level, np.minimum(before[:-1], shape[0] - 1).astype(np.int32), count.astype(np.int32), shape[2])
 
 
-def _room(floor: int, need: int) -> int:
+def room(floor: int, need: int) -> int:
+    """``floor``, doubled until it holds ``need``: sizes that vary little, so that few programs are compiled."""
     size = max(floor, 1)
     while size < need:
         size *= 2

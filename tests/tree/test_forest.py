@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from rlsearch.tree.build import Branch, build
+from rlsearch.tree.build import Branch, build, chain, group
 from rlsearch.tree.check import check
 from rlsearch.tree.forest import NONE, Kind, leaves
-from tests.tree.random_forests import ancestors, forests, visible
+from tests.tree.random_forests import TERMS, ancestors, apart, forests, leaves_of, random_trees, trees, visible
 
 
-@given(forests())
+@given(forests(contexts=True))
 def test_every_built_forest_passes_the_check(forest):
     check(forest)
 
@@ -67,6 +70,66 @@ def test_a_hand_tree():
     assert forest.nodes.tokens.tolist() == [0, 2, 0, 1]
     assert forest.nodes.question.tolist() == [4, 4, 4, 4]
     assert forest.nodes.rewards.tolist() == [[0], [0], [1], [0]]
+
+
+@given(trees(contexts=True), st.integers(1, 99))
+def test_episodes_are_numbered_from_nought_in_order_of_their_first_leaves(branches, step):
+    """Whatever ids they came with: those of a batch from which questions were left out exceed the table."""
+    ends = [leaf for _, root in branches for leaf in leaves_of(root)]
+    ids = list(dict.fromkeys(leaf.episode for leaf in ends))
+    for leaf in ends:
+        leaf.episode = 1000 - step * leaf.episode
+    nodes = build(branches, terms=TERMS).nodes
+    found = nodes.episode[nodes.episode != NONE].tolist()
+    assert found == [ids.index((1000 - leaf.episode) // step) for leaf in ends]
+    assert list(dict.fromkeys(found)) == list(range(len(ids)))
+
+
+def test_contexts_of_an_episode_share_its_number_and_rewards():
+    grown = random_trees(3, trees=4, depth=4, branching=3, longest=4, contexts=0.4)
+    nodes = build(grown, terms=TERMS).nodes
+    ends = np.flatnonzero(leaves(nodes))
+    shared = [(a, b) for a, b in itertools.combinations(ends, 2) if nodes.episode[a] == nodes.episode[b]]
+    roots = [ancestors(nodes.parent, node)[-1] for node in range(len(nodes.end))]
+    assert {roots[a] == roots[b] for a, b in shared} == {True, False}, "in one tree, and in two"
+    for a, b in shared:
+        np.testing.assert_array_equal(nodes.rewards[a], nodes.rewards[b])
+
+
+def test_a_group_of_chains():
+    """Prompt 1 2, answered by 3 and by 4, observation 5, answer 6."""
+    prompt, short = Branch(Kind.PROMPT, 0, [1, 2]), [Branch(Kind.ANSWER, 0, [3], [-1.0])]
+    query, seen = Branch(Kind.QUERY, 0, [4], [-1.0]), Branch(Kind.OBSERVATION, 0, [5])
+    last = Branch(Kind.ANSWER, 1, [6], [-1.0])
+    episodes = [
+        chain(short, episode=7, rewards=[1.0]),
+        chain([query, seen, last], episode=3, rewards=[0.0]),
+    ]
+    forest = build([(0, group(prompt, episodes))], terms=1)
+    check(forest)
+    assert forest.token_id.tolist() == [1, 2, 3, 4, 5, 6]
+    assert forest.prev.tolist() == [NONE, 0, 1, 1, 3, 4]
+    assert forest.nodes.episode.tolist() == [NONE, 0, NONE, NONE, 1]
+    assert forest.nodes.rewards[:, 0].tolist() == [0, 1, 0, 0, 0]
+    alone = build([(0, chain([prompt, *parts], episode=i, rewards=[1.0])) for i, parts in enumerate([short])], terms=1)
+    assert alone.nodes.end.tolist() == [2, 2]
+    assert prompt.children == [], "parts are not changed"
+    with pytest.raises(ValueError, match="at least its prompt"):
+        chain([], episode=0, rewards=[0.0])
+
+
+@given(trees())
+def test_chains_hold_the_paths_of_the_trees_they_came_from(branches):
+    def texts(forest):
+        ends = np.flatnonzero(leaves(forest.nodes))
+        return [
+            forest.token_id[np.isin(forest.token_node, ancestors(forest.nodes.parent, end))].tolist() for end in ends
+        ]
+
+    shared, chains = build(branches, terms=TERMS), build(apart(branches), terms=TERMS)
+    check(chains)
+    assert texts(chains) == texts(shared)
+    assert (chains.nodes.parent == NONE).sum() == leaves(shared.nodes).sum()
 
 
 def test_an_empty_forest_is_one():
