@@ -163,8 +163,8 @@ def path_level(episodes: Episodes, *, mix: float, gain: float, scale: bool, shar
 
     MARS^2, arXiv 2604.14564: the tree-consistent baseline ``b(n) = (1 - mix) V(parent) + mix mean V(other siblings)``
     asks of a node to improve on its parent and to beat its siblings. There every node is a whole solution with a reward
-    of its own; here a turn's reward is its value. An only child has its parent alone for a baseline. A turn counts
-    once, however many paths share it; turns without sampled tokens are not counted.
+    of its own; here a turn's reward is its value, so that an only child equals its parent and gains nothing.
+    A turn counts once, however many paths share it; turns without sampled tokens are not counted.
     """
     nodes, n = episodes.nodes, episodes.nodes.end.shape[0]
     parent = jnp.asarray(nodes.parent)
@@ -178,7 +178,7 @@ def path_level(episodes: Episodes, *, mix: float, gain: float, scale: bool, shar
         question_mean, _ = _moments(episodes, episodes.question, scale=False)
         value = jnp.where(parent < 0, steps.of_question(episodes, question_mean), value)
     above = value[jnp.maximum(parent, 0)]
-    baseline = above + jnp.where(count > 1, mix, 0.0) * (others - above)
+    baseline = above + mix * (others - above)
     shaped = value + gain * steps.settled(value - baseline, size)
     turns = use & (jnp.asarray(nodes.tokens) > 0)
     result, varies = steps.relative(shaped, size, turns, jnp.asarray(nodes.question), n, scale=scale)

@@ -164,6 +164,16 @@ def test_child_softmax_by_temperature():
     assert near[1:] == close([0, 0, 0, -1])
 
 
+def test_child_softmax_weighs_children_and_not_the_leaves_below_them():
+    """x -> (y -> 1, 0; z -> 0), less the mean 1/3: y is worth 1/6, z -1/3, and their mean is -1/12.
+
+    Every leaf on its own would make it 0.
+    """
+    nodes = table((query(query(leaf(1, 0), leaf(0, 1)), query(leaf(0, 2))),))
+    found = shared(nodes, "child_softmax", temperature=1e4, difference=False, scale=False, **ROOT)
+    assert found[1:3] == [pytest.approx(-1 / 12, abs=1e-4), pytest.approx(1 / 6, abs=1e-4)]
+
+
 def test_siblings_count_once_each():
     """a and b: 1 and 1/2, mean 3/4, deviation 1/4 whatever b's leaves are; c and d: 1 and 0."""
     assert shared(TREE, "siblings", scale=True, **ROOT)[1:] == close([1, -1, 1, -1])
@@ -209,7 +219,7 @@ def test_path_level_asks_for_more_than_parent_and_siblings():
     assert scaled[1:] == close([(value - 31 / 48) / statistics.pstdev(shaped) for value in shaped])
 
 
-def test_an_only_child_is_compared_with_its_parent_alone():
+def test_an_only_child_gains_nothing():
     """Chain to 1 and chain to 0, no siblings within their trees: value 1 and 0 at each of its turns, as the parents."""
     nodes = table((query(leaf(1, 0)),), (query(leaf(0, 1)),))
     found = at(nodes, "path_level", mix=0.5, gain=1.0, scale=True, shared_root=False)
