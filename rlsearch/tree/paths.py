@@ -127,8 +127,9 @@ def average(values: Float[Array, "N K"], inside: Bool[Array, "N K"]) -> tuple[Fl
 
 
 def before(y: Float[Array, "L D"]) -> Float[Array, "L D"]:
-    """Sum over the earlier nodes of each path, without the node itself."""
-    return jnp.cumsum(y, axis=1) - y
+    """Sum over the earlier nodes of each path, without the node itself, added from the root on."""
+    through_here = to_go(y[:, ::-1])[:, ::-1]
+    return jnp.pad(through_here[:, :-1], ((0, 0), (1, 0)))
 
 
 def to_go(y: Float[Array, "L D"], discount: float | Float[Array, "L D"] = 1.0) -> Float[Array, "L D"]:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rlsearch.errors import InputError
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import NONE, Forest, Kind, Rows
-from rlsearch.tree.pack import Packed, pack, pad_nodes
-from tests.tree.random_forests import TERMS, ancestors, forests, trees, visible
+from rlsearch.tree.pack import Packed, in_blocks, pack, pad_nodes
+from rlsearch.tree.paths import room
+from tests.tree.random_forests import TERMS, ancestors, apart, forests, random_forest, trees, visible
 
 WIDTHS = st.integers(4, 60)
 TARGETS = st.integers(3, 30)
@@ -116,6 +117,59 @@ def test_the_order_of_trees_and_siblings_and_the_packing_do_not_matter(branches,
         [(question, shuffle(root)) for question, root in random.sample(branches, k=len(branches))], terms=TERMS
     )
     assert scored(other, packed(other, width, targets).rows) == before
+
+
+@given(forests(contexts=True), WIDTHS, TARGETS, st.integers(0, 4), st.data())
+def test_nothing_is_told_from_the_value_of_a_token_or_a_turn(forest, width, targets, value, data):
+    """B045, B099, B102: ids that stand for padding or the end elsewhere, and turns of the same number, are targets,
+    seen, and given a place like any other.
+    """
+    turn = np.full_like(forest.nodes.turn, value)
+    ids = np.where(data.draw(st.booleans()), value, forest.token_id * 0)
+    plain, other = packed(forest, width, targets), packed(
+        dataclasses.replace(forest, token_id=ids, nodes=dataclasses.replace(forest.nodes, turn=turn)), width, targets
+    )  # fmt: skip
+    for name in ("position", "token_end", "target", "target_prev", "target_node", "behavior_logp"):
+        np.testing.assert_array_equal(getattr(plain.rows, name), getattr(other.rows, name))
+
+
+@given(trees(contexts=True))
+def test_what_sharing_saves_is_the_tokens_that_are_not_forwarded(branches):
+    """B052: the tokens of the rows are those of the tree, and not the leaves times their length."""
+    forest, chains = build(branches, terms=TERMS), build(apart(branches), terms=TERMS)
+    length = len(chains.token_id)
+    shared, alone = (pack(each, width=length, targets=length, multiple=1) for each in (forest, chains))
+    by_paths = sum(
+        len(np.flatnonzero(np.isin(forest.token_node, ancestors(forest.nodes.parent, leaf))))
+        for leaf in np.flatnonzero(forest.nodes.episode != NONE)
+    )
+    assert alone.tokens == by_paths
+    assert shared.tokens == len(forest.token_id)
+    assert (shared.repeated, alone.repeated) == (0, 0)
+
+
+@given(forests(), st.integers(1, 3), st.integers(1, 5))
+def test_blocks_hold_the_rows_in_order_and_repeat_the_last(forest, block, floor):
+    rows = pack(forest, width=40, targets=40, multiple=block).rows
+    stacked, used = in_blocks(rows, block=block, floor=floor)
+    for flat, whole in zip(jax.tree.leaves(rows), jax.tree.leaves(stacked), strict=True):
+        assert whole.shape == (room(floor, used), block, *flat.shape[1:])
+        np.testing.assert_array_equal(whole[:used].reshape(flat.shape), flat)
+        assert all((one == whole[used - 1]).all() for one in whole[used:])
+
+
+def test_a_run_has_a_handful_of_shapes():
+    """Eighty batches, of which hardly two have equal sizes, with floors that about half of them exceed."""
+    shapes, sizes = set(), set()
+    for seed in range(80):
+        forest = random_forest(seed, trees=16, depth=4, branching=3, longest=5, contexts=0.2 * (seed % 3))
+        result = pack(forest, width=32, targets=32, multiple=2)
+        rows, _ = in_blocks(result.rows, block=2, floor=14)
+        nodes = pad_nodes(forest.nodes, room(256, len(forest.nodes.end)), leaves=150, depth=8, fan=32)
+        shapes.add((*(leaf.shape for leaf in jax.tree.leaves((rows, nodes))), nodes.paths.fan))
+        sizes.add((len(forest.token_id), len(forest.nodes.end), len(result.rows.token_id)))
+    assert len(sizes) > 75
+    assert 1 < len(shapes) <= 6
 
 
 def chain(*lengths: int, question: int) -> tuple[int, Branch]:
