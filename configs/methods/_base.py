@@ -10,12 +10,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from rlsearch.sampling import expanders
+
 
 def method(base: str, name: str, **sections: Any) -> ConfigDict:
     """The config ``configs/<base>.py`` with some sections changed.
 
     ``credit`` replaces its section, ``drop_equal`` is kept; ``loss`` and ``rl`` change the keys that they name; every
-    other section (``expander``, ``reward``, ``notes``, ``sampling``) is replaced.
+    other section (``expander``, ``reward``, ``notes``) is replaced. A step with more rollouts gets more cache slots.
     """
     config = importlib.import_module(f"configs.{base}").get_config()
     config.name = f"{name}_{base}"
@@ -29,11 +31,17 @@ def method(base: str, name: str, **sections: Any) -> ConfigDict:
             config.notes = value
         else:
             config[section] = ConfigDict(value)
+    rollouts = config.rl.batch.questions * expanders.make(config.expander).leaves
+    if rollouts > config.sampling.slots[-1]:
+        config.sampling.slots = (*config.sampling.slots[:-1], rollouts)
     return config
 
 
+CRITIC = {
+    "learning_rate": 3e-4, "warmup_steps": 10, "schedule": "constant", "b1": 0.9, "b2": 0.95, "weight_decay": 0.0,
+    "clip_norm": 1.0,
+}  # fmt: skip
+"""The optimizer of a critic."""
+
 TREES = {"expander": {"kind": "random_expansion", "trees": 2, "branches": 4, "rounds": 1}}
 """Tree-GRPO's rollouts, for methods that need branches."""
-
-SLOTS = (16, 64, 160)
-"""Cache slots that they take in the quickstart."""

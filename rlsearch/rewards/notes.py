@@ -6,6 +6,7 @@ several writers may be tried for one column. What a writer cannot know (no suppo
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,6 +82,13 @@ def number(state: State, turn: int) -> float:
     return float(turn)
 
 
+def query_number(state: State, turn: int) -> float:
+    """A number that turns with the same kind and, but for case and blanks, the same query share; below 2**24."""
+    here = state.turns[turn]
+    words = " ".join((here.query or "").lower().split())
+    return float(zlib.crc32(f"{here.kind}\n{words}".encode()) % 2**24)
+
+
 def answers_now(state: State, turn: int) -> float:
     """1 where the turn is an answer."""
     return float(state.turns[turn].kind == "answer")
@@ -101,6 +109,11 @@ def attempt(state: State) -> float:
     return 0.0
 
 
+def nothing(state: State) -> float:
+    """0: for a column that is read and that no episode of this run has anything to say in."""
+    return 0.0
+
+
 def hops(state: State) -> float:
     """Passages that the question needs; 0 where unknown."""
     return float(state.question.hops)
@@ -110,13 +123,13 @@ TURNS: Mapping[str, Callable[[State, int], float]] = {
     writer.__name__: writer
     for writer in (
         evidence, new_evidence, repetition, gain_less_repetition, answer_seen, invalid, valid, found_nothing,
-        found_no_evidence, found_evidence, number, answers_now,
+        found_no_evidence, found_evidence, number, query_number, answers_now,
     )
 }  # fmt: skip
 """Written at every turn of the policy: a function of the episode up to that turn, so that branches agree on it."""
 
 EPISODES: Mapping[str, Callable[[State], float]] = {
-    writer.__name__: writer for writer in (searches, answered, hops, attempt)
+    writer.__name__: writer for writer in (searches, answered, hops, attempt, nothing)
 }
 """Written where an episode ends."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rlsearch.envs.types import Piece, Question, State, Status, Turn
@@ -57,10 +58,20 @@ def test_every_writer_is_tested_above_or_below():
     assert set(notes.TURNS) == {
         "evidence", "new_evidence", "repetition", "gain_less_repetition", "answer_seen", "invalid", "valid",
         "found_nothing", "found_no_evidence", "found_evidence", "number", "answers_now",
+        "query_number",
     }  # fmt: skip
     assert {name: writer(STATE) for name, writer in notes.EPISODES.items()} == {
-        "searches": 2, "answered": 1, "hops": 2, "attempt": 0,
+        "searches": 2, "answered": 1, "hops": 2, "attempt": 0, "nothing": 0,
     }  # fmt: skip
+
+
+def test_equal_queries_have_one_number():
+    first, same, other = (replace(TURNS[0], query=query) for query in ("Who is  Ada", "who is ada", "who was ada"))
+    state = replace(STATE, turns=(first, same, other, TURNS[2], TURNS[3]))
+    numbers = [notes.query_number(state, i) for i in range(5)]
+    assert numbers[0] == numbers[1]
+    assert len(set(numbers)) == 4
+    assert all(number == np.float32(number) for number in numbers)
 
 
 def test_a_search_that_finds_nothing_and_one_that_is_not_made():
