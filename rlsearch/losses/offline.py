@@ -126,9 +126,9 @@ def rl_plus(
     if power < 0:
         raise InputError(f"loss term rl_plus: power {power} must be 0 or more")
     external = batch.at(sequence.noted(batch, "external") > 0, targets)
-    own = ppo(
-        (targets.logp - targets.old_logp)[..., None], targets.advantage, targets.spread[..., None], low=low, high=high
-    )  # fmt: skip
+    # An external token may be far from the policy, and a ratio that nothing reads must not overflow.
+    log_ratio = jnp.where(external | (targets.weight == 0), 0.0, (targets.logp - targets.old_logp)[..., None])
+    own = ppo(log_ratio, targets.advantage, targets.spread[..., None], low=low, high=high)
     given = (_mixture_ratio(targets, behaviour) * _unlikely(targets, power))[..., None] * targets.advantage
     return -coefficient * (targets.weight * jnp.where(external, given, own)).sum()
 
