@@ -8,7 +8,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rlsearch.credit import batch, critic, group, potential, strata, tree, turn, vector  # noqa: F401  (they register)
+from rlsearch.credit import batch, critic, group, potential, redistribute, route, strata, tree, turn, vector  # noqa: F401
 from rlsearch.credit.algebra import Credit, Episodes, Track
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.credit.slots import Slots, node_sum
