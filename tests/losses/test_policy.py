@@ -98,7 +98,7 @@ def test_metrics_are_sums_over_targets():
         CONFIG,
         targets(logp=[-1.0, -2.0, -1.0], old_logp=[-1.5, -1.5, -1.1], behavior_logp=[-1.5, -1.5, -1.2],
                 entropy=[1.0, 2.0, 3.0], reference_logp=[-0.5, -2.0, -1.0],
-                advantage=[[1.0, 0.0], [1.0, -1.0], [1.0, -1.0]], weight=np.ones((3, 2))),
+                advantage=[[1.0, 0.0], [1.0, -1.0], [1.0, 0.0]], weight=np.ones((3, 2))),
         None,
     )  # fmt: skip
     assert {name: float(value) for name, value in sums.items()} == pytest.approx(
@@ -176,6 +176,16 @@ def test_parts_of_a_batch_add_up(name, seed):
     columns |= {"advantage": rng.normal(size=(10, 2)), "weight": rng.uniform(size=(10, 2))}
     parts = [{name: column[part] for name, column in columns.items()} for part in (slice(4), slice(4, None))]
     assert sum(loss(config, **part) for part in parts) == pytest.approx(loss(config, **columns), rel=1e-4, abs=1e-5)
+
+
+def test_tokens_of_dropped_groups_are_in_no_metric():
+    """Beside a group of rewards 1 and 0 one of 1 and 1, which is dropped: the nine targets of the first are counted."""
+    same = [(1, ended(episode(4, 1), 2, 1.0)), (1, ended(episode(2, 6), 3, 1.0))]
+    forest = build(GROUP + same, terms=1)
+    credit = registry.read(ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True}))
+    ones = dict.fromkeys(COLUMNS, -np.ones(len(forest.token_id)))
+    made, batch = targets_of(forest, credit, CONFIG.reduction, ones, weights=(1.0,))
+    assert made.use.sum() == policy.objective(CONFIG, made, batch)[1]["targets"] == 9
 
 
 def test_nothing_in_use_is_exactly_nothing():
