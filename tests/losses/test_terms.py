@@ -103,7 +103,7 @@ def test_what_stands_in_slots_without_a_token_reaches_nothing(name):
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if not TERMS[name].whole])
 def test_parts_of_a_batch_add_up(name):
-    """Terms that are not ``whole`` are sums over tokens, with weights that credit fixes: one pass over blocks is enough."""
+    """Terms that are not ``whole`` are sums over tokens, with weights that credit fixes, so one pass is enough."""
     targets, batch = tree(rewards=(1.0, 0.0), tokens=2)
     blocks = [jax.tree.map(lambda leaf, at=at: leaf[at], targets) for at in (slice(0, 3), slice(3, 4), slice(4, 6))]
     parts = [value_and_slope(name, (block, batch), **OPTIONS[name]) for block in blocks]
