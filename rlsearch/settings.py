@@ -62,6 +62,7 @@ def read(config: ConfigDict) -> Settings:
         mesh=configs.read(config.mesh, MeshConfig, "config.mesh"),
     )
     registry.check_notes(settings.credit, settings.notes.names)
+    _check_critic(settings)
     if settings.notes.persistent != (settings.rl.values is not None):
         raise InputError(
             f"config.rl.values is {settings.rl.values} and config.notes {settings.notes.columns}: values of questions"
@@ -70,6 +71,25 @@ def read(config: ConfigDict) -> Settings:
     if settings.warmup is not None and (config.task is None or "worlds" not in config.task):
         raise InputError("config.warmup demonstrates on worlds; set it to None where config.task.kind is not 'worlds'")
     return settings
+
+
+def _check_critic(settings: Settings) -> None:
+    """Refuses a critic that is read and not trained, trained and not read, or without an optimizer."""
+    name, reads, trains = settings.credit.estimator.name, settings.credit.chosen.critic, settings.loss.critic
+    if reads and not trains:
+        raise InputError(
+            f"config.credit.estimator {name!r} reads a critic, and none of config.loss.terms trains one; add 'value'"
+        )
+    if trains and not reads:
+        raise InputError(
+            f"config.loss.terms train a critic, and config.credit.estimator {name!r} has no use for one; drop the term,"
+            f" or choose an estimator that reads a critic, such as 'gae'"
+        )
+    if reads != (settings.rl.critic_optimizer is not None):
+        raise InputError(
+            f"config.rl.critic_optimizer is {settings.rl.critic_optimizer}, and config.credit.estimator {name!r} reads"
+            f" {'a' if reads else 'no'} critic; set it where there is one, and only there"
+        )
 
 
 def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from rlsearch.training.collect import Batch, BatchConfig, Collector
 from rlsearch.training.data import question_stream
 from rlsearch.training.gather import global_batch
 from rlsearch.training.state import OptimizerConfig, TrainState, fresh, make_optimizer
-from rlsearch.training.step import StepConfig, make_policy_step, make_scores
+from rlsearch.training.step import StepConfig, make_policy_step, make_scores, make_values
 from rlsearch.training.values import ValueConfig
 from rlsearch.training.workdir import Workdir
 from rlsearch.tree.check import check
@@ -99,13 +100,15 @@ def reinforce(
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
         step = make_policy_step(step_config, optimizer, mesh, critic_optimizer=critic_optimizer)
         scores = make_scores(step_config) if step_config.loss.mismatch is not None else None
+        values = make_values(step_config) if step_config.critic and config.updates_per_batch > 1 else None
+        before = partial(_before, scores, values)
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
                 batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
                 if number == begun + 1:
                     check(batch.forest)
-                state, metrics, credit = _update(step, scores, state, reference, batch, mesh, config.updates_per_batch)
+                state, metrics, credit = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
                 row = {
                     "stage": STAGE,
                     "step": number,
@@ -140,19 +143,28 @@ def _collect(collector: Collector, state: TrainState, questions, *, seed: int, n
     )
 
 
-def _update(step, scores, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
+def _before(scores, values, state: TrainState, rows, blocks):
+    """What policy and critic say before the first update on a batch, each where it is asked for.
+
+    ``scores``, where given, says what the policy is by the trainer's own reckoning: ratios are then relative to it, and
+    the loss corrects for the sampler's. ``values`` is for critics that are updated more than once on a batch.
+    """
+    old_logp = None if scores is None else scores(state.params, rows, blocks)
+    return old_logp, None if values is None else values(state.critic.params, rows, blocks)
+
+
+def _update(step, before, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
     """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts.
 
-    ``scores``, where given, says what that policy is by the trainer's own reckoning: ratios are then relative to it,
-    and the loss corrects for the sampler's. An update that is not finite is the last, and its metrics are returned.
+    An update that is not finite is the last, and its metrics are returned.
     """
     rows, blocks, nodes = global_batch(batch, mesh)
     if blocks == 0:
         return state, {"loss": 0.0}, None
-    old_logp = None if scores is None else scores(state.params, rows, blocks)
+    old = before(state, rows, blocks)
     first = None
     for _ in range(updates):
-        state, metrics, credit = step(state, reference, rows, blocks, nodes, old_logp)
+        state, metrics, credit = step(state, reference, rows, blocks, nodes, *old)
         if first is None or not metrics["finite"]:
             first = metrics, credit
         if not metrics["finite"]:

@@ -76,11 +76,13 @@ def policy_step(
     *,
     critic_optimizer: optax.GradientTransformation | None,
 ) -> Callable:
-    """Builds ``step(state, reference, rows, blocks, nodes, old_logp) -> (state, metrics, credit)``.
+    """Builds ``step(state, reference, rows, blocks, nodes, old_logp, old_value=None) -> (state, metrics, credit)``.
 
     ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table,
     ``reference`` the parameters of the reference policy, or None where nothing reads it, and ``old_logp`` [M, R, S] the
     log-probabilities of the policy before the first update on this batch, or None to take the sampler's for them.
+    ``old_value`` [M, R, S] is what the critic said then, or None where this is the first update: credit is computed
+    from it, so that it does not move with the critic.
     """
     attentions.check_mesh(config.attention, mesh)
     kinds = {"attention": config.attention, "remat": config.remat}
@@ -93,23 +95,28 @@ def policy_step(
         logp, entropy = score(params["policy"], rows=rows)
         return logp, entropy, judge(params["critic"], rows=rows) if config.critic else None
 
-    def step(state: TrainState, reference: Params | None, rows: Rows, blocks: Int[Array, ""], nodes: Nodes, old_logp):
+    def step(
+        state: TrainState, reference: Params | None, rows: Rows, blocks: Int[Array, ""], nodes: Nodes, old_logp,
+        old_value=None,
+    ):  # fmt: skip
         params = {"policy": state.params, "critic": state.critic.params if config.critic else None}
         use = (rows.target >= 0) & (jnp.arange(len(rows.target))[:, None, None] < blocks)
         old_logp = rows.behavior_logp if old_logp is None else old_logp
         reference_logp = reference and _each(lambda block: score(reference, rows=block)[0], rows, blocks)
-        old_value = _each(lambda block: judge(params["critic"], rows=block), rows, blocks) if config.critic else None
+        if config.critic and old_value is None:
+            old_value = _each(lambda block: judge(params["critic"], rows=block), rows, blocks)
         slots = Slots(rows.target_node, use, old_value, _penalty(config.loss, use, old_logp, reference_logp))
         credit = estimate(
             nodes, config.credit, weights=config.weights, reduction=config.loss.reduction, slots=slots
         )  # fmt: skip
-        batch = targets.Batch(Episodes(nodes, config.weights, slots, None), credit)
         given = Given(
             rows.target_node, use, rows.behavior_logp, old_logp, reference_logp, old_value, _affine(credit.advantage),
             _affine(credit.returns),
         )  # fmt: skip
 
         def objective(given: Given, logp, entropy, value):
+            # One of its own for every trace: what Episodes has worked out cannot leave the trace that it was in.
+            batch = targets.Batch(Episodes(nodes, config.weights, slots, None), credit)
             made = targets.make(batch, given, logp=logp, entropy=entropy, value=value)
             return policy.objective(config.loss, made, batch)
 
@@ -138,6 +145,18 @@ def make_scores(config: StepConfig) -> Callable:
         return _each(one, rows, blocks)
 
     return jax.jit(scores)
+
+
+def make_values(config: StepConfig) -> Callable:
+    """Builds ``values(critic, rows, blocks) -> value [M, R, S]``: before every target, 0 in idle blocks."""
+
+    def values(params: Params, rows: Rows, blocks: Int[Array, ""]):
+        def one(block: Rows):
+            return target_values(params, config.model, block, attention=config.attention, remat=False)
+
+        return _each(one, rows, blocks)
+
+    return jax.jit(values)
 
 
 def _penalty(config: LossConfig, use, old_logp, reference_logp) -> Float[Array, "M R S"] | None:
