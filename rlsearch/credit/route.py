@@ -170,8 +170,8 @@ def fatal_aware(episodes: Episodes, *, scale: bool) -> Advantages:
 
     Multi-turn fatal-aware GRPO of OpenSearch-VL, arXiv 2605.05185: tokens from the fatal turn on take no part, and
     what came before is reinforced if the episode still beats its group and never blamed for the tool. Note ``fatal``
-    (any node): above 0 at the turn from which on nothing can be saved, which there begins three failed tool calls in a
-    row. The episode keeps its vote in the group.
+    (any node): above 0 at the turn from which on nothing can be saved; there it is that of the third failed tool call
+    in a row. The episode keeps its vote in the group.
     """
     value, varies = among(episodes, episodes.question, scale=scale)
     lost = since(marked(episodes, "fatal"))
