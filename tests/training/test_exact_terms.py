@@ -121,8 +121,10 @@ def _plain(logp, paths: plain.Paths, config: policy.LossConfig):
     return plain.objective(replace(paths, logp=logp), config)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+FAST = {"oreal", "llds"}  # of one pass, and of two
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in CASES])
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**16))
 @example(seed=1)
