@@ -95,16 +95,16 @@ def supported(*values: float) -> list[dict[str, float]]:
 
 
 def test_mass_by_hand():
-    """Rewards 1 and 0. Tokens 1, 2, 1 with support 3, 0, 1: mean (3 + 0 + 1) / 4 = 1. Floor 1/5: 1/5 + 4/5 s.
+    """Rewards 1 and 0. Tokens 1, 2, 1 with support 3, 1, 1: mean (3 + 2 + 1) / 4 = 3/2. Floor 1/5: 1/5 + 4/5 s / mean.
 
-    2.6, 0.2, 1: 2.6 + 2 x 0.2 + 1 = 4, as four tokens at 1. By nodes the mean is 4/3: 1/5 + 4/5 x 9/4 = 2, 0.2, 0.8,
-    whose sum is 3. The other has no support, and keeps -1.
+    9/5, 11/15, 11/15: 9/5 + 3 x 11/15 = 4, as four tokens at 1. By nodes the mean is 5/3: 1/5 + 4/5 x 9/5 = 1.64, and
+    .68 twice, whose sum is 3. The other has no support, and keeps -1.
     """
-    nodes = chains(Chain(0, 1.0, supported(3, 0, 1), [1, 2, 1]), Chain(0, 0.0, supported(0, -1)))
+    nodes = chains(Chain(0, 1.0, supported(3, 1, 1), [1, 2, 1]), Chain(0, 0.0, supported(0, -1)))
     tokens = advantages(nodes, "mass_preserving", floor=0.2, over="tokens", scale=True)
-    assert tokens[0] == pytest.approx([2.6, 0.2, 1])
+    assert tokens[0] == pytest.approx([9 / 5, 11 / 15, 11 / 15])
     by_node = advantages(nodes, "mass_preserving", floor=0.2, over="nodes", scale=True)
-    assert by_node[0] == pytest.approx([2, 0.2, 0.8])
+    assert by_node[0] == pytest.approx([1.64, 0.68, 0.68])
     assert tokens[1] == by_node[1] == [-1, -1]
 
 
