@@ -217,10 +217,13 @@ def test_without_an_answer_no_run_is_attenuated():
 
 
 def test_equal_plans_have_exactly_nothing():
-    """.6 less two penalties of 1/4 each, all alike, and an unscored one beside them."""
+    """.6 less two penalties, all alike, and an unscored one beside them; .3 less one of .1 and .2 without differ by a
+    rounding alone.
+    """
     wrong = {"fault": 1.0, "support": 0.0}
     trees = [context(0, i, reward, PLAN, wrong, wrong) for i, reward in enumerate((0.6, 0.6, 0.6, nan))]
-    found = credit(build(trees, terms=1).nodes, "topology", drop_equal=True, **DAG)
+    trees += [context(1, 4, 0.3, PLAN, wrong), context(1, 5, 0.2, PLAN, {})]
+    found = credit(build(trees, terms=1).nodes, "topology", drop_equal=True, **{**DAG, "penalty": 0.1, "scale": True})
     assert not found.advantage.node.any()
     assert not found.kept.any()
 

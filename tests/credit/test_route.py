@@ -57,14 +57,17 @@ def test_a_tool_that_fails_begins_the_suffix():
 def test_without_a_located_error_nothing_is_verified():
     """Rewards 1 and 0 and no fault: GRPO without a deviation. All wrong alike: nothing at all, and nothing kept.
 
-    Six tokens and one at .1 are .1 on average, not .1 and a rounding.
+    Three tokens at .9 are .9 on average, not .9 and a rounding.
     """
     nodes = chains(Chain(0, 1.0, on("fault", 0)), Chain(0, 0.0, on("fault", 0)))
     assert advantages(nodes, "first_error", **VPPO) == [[0.5], [-0.5]]
-    alone = chains(Chain(0, 0.1, on("fault", 0, 0), [1, 6]), Chain(0, 0.1, on("fault", 0, 0, 0)))
-    found = credit(alone, "first_error", drop_equal=True, **VPPO)
-    assert not found.advantage.node.any()
-    assert not found.kept.any()
+    for reward, tokens in ((0.9, [3]), (0.2, [1, 2]), (1 / 3, [3])):
+        alone = chains(
+            Chain(0, reward, on("fault", *[0] * len(tokens)), tokens), Chain(0, reward, on("fault", 0, 0), [7, 6])
+        )  # fmt: skip
+        found = credit(alone, "first_error", drop_equal=True, **VPPO)
+        assert not found.advantage.node.any()
+        assert not found.kept.any()
 
 
 def test_an_unscored_and_an_empty_rollout_have_no_prefix():
