@@ -94,9 +94,11 @@ def _warm_up(read: Settings, config: ConfigDict, parts: Parts, mesh, workdir: Wo
 def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
     """What writes the rollouts of a step; ``share`` is the number of processes that share a step."""
     values = None if read.rl.values is None else Values(read.rl.values)
+    # Where a KL is taken from rewards, those that are equal before it need not be equal after it.
+    penalised = read.loss.kl is not None and read.loss.kl.place == "reward"
     return Collector(
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
-        values=values, config=read.rl.batch, drop_equal=read.credit.drops_questions,
+        values=values, config=read.rl.batch, drop_equal=read.credit.drops_questions and not penalised,
         temperature=read.sampling.temperature, share=share,
     )  # fmt: skip
 

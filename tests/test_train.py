@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from configs import quickstart, quickstart_tree
 from rlsearch import train
@@ -259,3 +260,14 @@ def test_two_processes_train_together(tmp_path):
     # Demonstrations of two processes are other ones than those of one; what is learned is alike.
     alone = [row["loss"] for row in rows(trained()[0] / "metrics.jsonl") if row["stage"] == "warmup"]
     assert [row["loss"] for row in found if row["stage"] == "warmup"] == pytest.approx(alone, rel=0.2)
+
+
+def test_equal_groups_are_computed_where_a_kl_is_taken_from_their_rewards():
+    """Their outcomes agree, and their penalties do not."""
+    config = small.config()
+    parts = small.assembled().parts
+    assert train.make_collector(train.settings.read(config), parts, share=1).drop_equal
+    config.loss.kl = ConfigDict(
+        {"coefficient": 0.1, "estimator": "k1", "place": "reward", "weights": {"kind": "uniform"}}
+    )
+    assert not train.make_collector(train.settings.read(config), parts, share=1).drop_equal
