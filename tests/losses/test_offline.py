@@ -66,6 +66,11 @@ def test_oreal_of_one_or_of_none_that_is_right(rewards, slope):
     np.testing.assert_allclose(found, slope)
 
 
+def test_oreal_of_a_right_episode_alone_has_no_advantage_to_weigh_it_by():
+    given = made(answers(1.0), logp=[-0.2])
+    assert value_and_slope("oreal", given, **{**OREAL, "multiply": True}) == (0.0, [0.0])
+
+
 def test_oreal_counts_what_could_be_scored():
     """A third could not be: A of the wrong one is -1 / 1."""
     given = made(answers(1.0, 0.0, float("nan")), logp=[-0.2, -0.2, -9.0], old=[-0.2, -0.6, -1.0])
