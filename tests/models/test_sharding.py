@@ -13,12 +13,13 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from rlsearch.errors import InputError
-from rlsearch.models import decoder, sharding
+from rlsearch.models import decoder, sharding, value
 from rlsearch.models.sharding import TABLE, MeshConfig, make_mesh
 from rlsearch.training.state import TrainState
 from tests.models import small
 
 CONFIGS = [small.config(family=family, tied=tied) for family in ("qwen2", "llama") for tied in (True, False)]
+CONFIGS += [small.config(family=family) for family in ("qwen3", "qwen3_moe", "gemma2", "gemma3_text")]
 
 
 def shapes(cfg):
@@ -36,7 +37,8 @@ def test_every_parameter_is_matched_by_one_row(cfg):
 
 
 def test_every_row_matches_some_parameter():
-    known = {name for cfg in CONFIGS for name in names(shapes(cfg))}
+    critic = jax.eval_shape(value.from_policy, shapes(CONFIGS[0]))
+    known = {name for cfg in CONFIGS for name in names(shapes(cfg))} | set(names(critic))
     assert not [pattern for pattern, _ in TABLE if not any(re.fullmatch(pattern, name) for name in known)]
 
 
