@@ -36,9 +36,9 @@ def import_gguf(path: Path) -> tuple[DecoderConfig, dict[str, Any], ByteBPEToken
     stored = {tensor.name: tensor for tensor in reader.tensors}
     cfg = _config(metadata, tied="output.weight" not in stored, where=str(path))
 
-    def read(name: str) -> np.ndarray:
+    def read(name: str, rows: slice) -> np.ndarray:
         try:
-            array = gguf.quants.dequantize(stored[name].data, stored[name].tensor_type)
+            array = gguf.quants.dequantize(stored[name].data[rows], stored[name].tensor_type)
         except NotImplementedError as error:
             raise InputError(f"{path}: tensor {name!r} is {stored[name].tensor_type.name}, not supported") from error
         heads = {"attn_q": cfg.n_heads, "attn_k": cfg.n_kv_heads}.get(name.split(".")[-2])

@@ -129,8 +129,8 @@ def from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
         raise InputError(f"{where}: model_type {family!r} is not supported{nearest(str(family), ARCHITECTURES)}")
     if content.get("architectures", [ARCHITECTURES[family]]) != [ARCHITECTURES[family]]:
         raise InputError(f"{where}: architectures is {content['architectures']}, needs [{ARCHITECTURES[family]!r}]")
-    key = "hidden_activation" if family in GEMMA else "hidden_act"
-    for key, value in {**_FIXED, key: "gelu_pytorch_tanh" if family in GEMMA else "silu"}.items():
+    activation = {"hidden_activation": "gelu_pytorch_tanh"} if family in GEMMA else {"hidden_act": "silu"}
+    for key, value in {**_FIXED, **activation}.items():
         if content.get(key) not in (None, value):
             raise InputError(f"{where}: {key} is {content[key]!r}; only {value!r} is supported for {family}")
     dtype = content.get("dtype", content.get("torch_dtype"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,13 +15,22 @@ from rlsearch.errors import InputError, nearest
 from rlsearch.interop import names
 from rlsearch.models.decoder import DecoderConfig
 
-VOCABULARY = ("embed.embedding", "head.kernel")  # the parameters with a row or a column for each id
+VOCABULARY = {"embed.embedding": 0, "head.kernel": 1}  # the parameters with an entry for each id, and along which axis
+ALL = slice(None)
+PIECE = 1 << 24  # numbers of these, which may be larger than layers, that are in memory at once
 
 
-def tensors(
+def tensors(params: dict[str, Any], cfg: DecoderConfig) -> Iterator[tuple[str, np.ndarray]]:
+    """Every tensor of a checkpoint by its Hugging Face name, contiguous."""
+    for name, parts in itertools.groupby(pieces(params, cfg), key=lambda piece: piece[0]):
+        arrays = [array for _, array in parts]
+        yield name, arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def pieces(
     params: dict[str, Any], cfg: DecoderConfig, *, vocab_size: int | None = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Every tensor of a checkpoint by its Hugging Face name, contiguous, layer after layer, one in memory at a time.
+    """Every tensor by its Hugging Face name, layer after layer, one in memory at a time, large ones in runs of rows.
 
     ``vocab_size`` keeps that many ids and cuts the rows behind them, which pad an embedding. Parameters in
     ``names.DROPPED`` are left out.
@@ -29,20 +39,47 @@ def tensors(
       InputError: a parameter is missing, unknown, misshapen, of another type than the config says, or not finite.
     """
     given = checked(params, cfg)
-    table = names.rows(cfg)
-    first, last = [row for row in table if not row.stacked], [row for row in table if row.stacked]
-    places = [(row, ()) for row in first[:1]]
-    places += [
-        (row, (layer, *rest)) for layer in range(cfg.n_layers) for row in last for rest in np.ndindex(_rest(row, cfg))
-    ]
-    for row, index in places + [(row, ()) for row in first[1:]]:
-        part = given[row.path][index] if index else given[row.path]
-        array = np.asarray(jax.device_get(part))
-        if row.path in VOCABULARY and vocab_size is not None:
-            array = array[:vocab_size] if row.path == VOCABULARY[0] else array[:, :vocab_size]
-        where = f" of {'layer, expert' if len(index) > 1 else 'layer'} {', '.join(map(str, index))}" if index else ""
-        check_finite(array, f"parameter {row.path}{where}")
-        yield named(row.name, index), row.layout.theirs(array)
+    for row, index in _places(cfg):
+        where = f"parameter {row.path}" + (f" of {_numbers(index)}" if index else "")
+        leaf = given[row.path][index] if index else given[row.path]
+        parts = [leaf]
+        if row.path in VOCABULARY:
+            runs = _runs(vocab_size or cfg.vocab_size, cfg)
+            parts = (leaf[run] if VOCABULARY[row.path] == 0 else leaf[:, run] for run in runs)
+        for part in parts:
+            array = np.asarray(jax.device_get(part))
+            check_finite(array, where)
+            yield named(row.name, index), row.layout.theirs(array)
+
+
+def described(cfg: DecoderConfig) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and type of every tensor of a checkpoint by its Hugging Face name, in the order of :func:`pieces`."""
+    shapes = names.shapes(cfg)
+    return {
+        named(row.name, index): (row.layout.shape(shapes[row.path].shape[row.stacked :]), shapes[row.path].dtype)
+        for row, index in _places(cfg)
+    }
+
+
+def _places(cfg: DecoderConfig) -> Iterator[tuple[names.Row, tuple[int, ...]]]:
+    """Every row of the table with its numbers, layer by layer."""
+    once = [row for row in names.rows(cfg) if not row.stacked]
+    yield once[0], ()
+    for layer in range(cfg.n_layers):
+        for row in names.rows(cfg):
+            if row.stacked:
+                for rest in np.ndindex((cfg.experts.count,) if row.stacked > 1 else ()):
+                    yield row, (layer, *rest)
+    yield from ((row, ()) for row in once[1:])
+
+
+def _runs(count: int, cfg: DecoderConfig) -> list[slice]:
+    size = max(1, PIECE // cfg.d_model)
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _numbers(index: tuple[int, ...]) -> str:
+    return ", ".join(f"{what} {number}" for what, number in zip(("layer", "expert"), index, strict=False))
 
 
 def checked(params: dict[str, Any], cfg: DecoderConfig) -> dict[str, Any]:
@@ -67,31 +104,16 @@ def checked(params: dict[str, Any], cfg: DecoderConfig) -> dict[str, Any]:
     return given
 
 
-def described(cfg: DecoderConfig) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of every tensor of a checkpoint by its Hugging Face name."""
-    found = {}
-    for row in names.rows(cfg):
-        want = names.shapes(cfg)[row.path]
-        theirs = row.layout.shape(want.shape[row.stacked :])
-        for index in np.ndindex(want.shape[: row.stacked]):
-            found[named(row.name, index)] = (theirs, np.dtype(want.dtype))
-    return found
-
-
 def named(name: str, index: tuple[int, ...]) -> str:
     """A name of the table with its numbers filled in."""
     return name.format(**dict(zip(("layer", "expert"), index, strict=False)))
-
-
-def _rest(row: names.Row, cfg: DecoderConfig) -> tuple[int, ...]:
-    return (cfg.experts.count,) if row.stacked > 1 else ()
 
 
 def parameters(
     cfg: DecoderConfig,
     *,
     have: Iterable[str],
-    read: Callable[[str], np.ndarray],
+    read: Callable[[str, slice], np.ndarray],
     column: Callable[[names.Row], str],
     where: str,
     shardings: dict[str, Any] | None = None,
@@ -101,7 +123,7 @@ def parameters(
     Args:
       cfg: the model; its ``param_dtype`` is the type that tensors must have.
       have: the names there are.
-      read: gives the tensor of a name, laid out as Hugging Face does.
+      read: gives a run of rows of the tensor of a name, laid out as Hugging Face does.
       column: the column of the table that ``have`` uses, with ``{layer}`` in it.
       where: the file or directory, for messages.
       shardings: nested as the parameters are; where given, each layer goes to the devices as soon as it is read.
@@ -119,13 +141,14 @@ def parameters(
     for row in names.rows(cfg):
         want, template = shapes[row.path], column(row)
         stacked = ("{layer}" in template) + ("{expert}" in template)
-        leaf = _Leaf(want, where_to.get(row.path), stacked)
+        leaf = _Leaf(want, where_to.get(row.path))
         for index in np.ndindex(want.shape[:stacked]):
             name = named(template, index)
             if name not in left:
                 raise InputError(f"{where}: no tensor {name!r}; a {cfg.family} model of {cfg.n_layers} layers needs it")
-            message = f"{where}: tensor {name!r}"
-            leaf.put(index, _checked(read(name), row, want.shape[stacked:], want.dtype, row.stacked - stacked, message))
+            for run in _runs(cfg.vocab_size, cfg) if row.path in VOCABULARY else [ALL]:
+                part = _checked(read(name, run), row, want, stacked, run, f"{where}: tensor {name!r}")
+                leaf.put(index if run is ALL else (run.start,) if VOCABULARY[row.path] == 0 else (0, run.start), part)
             left.remove(name)
         leaves[row.path] = leaf.whole()
     _leave(left, read, column, leaves["embed.embedding"], cfg)
@@ -140,20 +163,25 @@ def parameters(
 class _Leaf:
     """A parameter that is filled part by part, in host memory or on devices."""
 
-    def __init__(self, want: jax.ShapeDtypeStruct, sharding: Any, stacked: int):
-        self._sharding, self._stacked = sharding, stacked
+    def __init__(self, want: jax.ShapeDtypeStruct, sharding: Any):
+        self._sharding = sharding
         if sharding is None:
             self._array = np.empty(want.shape, want.dtype)
         else:
             self._array = jax.jit(lambda: jnp.zeros(want.shape, want.dtype), out_shardings=sharding)()
 
-    def put(self, index: tuple[int, ...], part: np.ndarray) -> None:
+    def put(self, start: tuple[int, ...], part: np.ndarray) -> None:
+        whole = self._array
+        start = (*start, *[0] * (whole.ndim - len(start)))
+        part = part.reshape((1,) * (whole.ndim - part.ndim) + part.shape)
         if self._sharding is None:
-            self._array[index] = part
+            whole[tuple(slice(at, at + size) for at, size in zip(start, part.shape, strict=True))] = part
             return
-        spec = jax.sharding.PartitionSpec(*self._sharding.spec[self._stacked :])
+        axes = itertools.zip_longest(self._sharding.spec, part.shape, whole.shape)
+        spec = jax.sharding.PartitionSpec(*(axis if size == all_ else None for axis, size, all_ in axes))
         placed = jax.device_put(part, jax.sharding.NamedSharding(self._sharding.mesh, spec))
-        self._array = _write(self._sharding)(self._array, placed, np.asarray(index, np.int32)) if index else placed
+        self._array = _write(self._sharding)(whole, placed, np.asarray(start, np.int32))
+        self._array.block_until_ready()  # so that no more than one part waits in host memory
 
     def whole(self) -> Any:
         return self._array
@@ -163,10 +191,8 @@ class _Leaf:
 def _write(sharding: Any) -> Callable:
     """Puts a part in place without a copy of the whole."""
 
-    def write(whole, part, index):
-        part = jnp.expand_dims(part, range(whole.ndim - part.ndim))
-        start = [*(index[i] for i in range(len(index))), *[jnp.int32(0)] * (whole.ndim - len(index))]
-        return jax.lax.dynamic_update_slice(whole, part, start)
+    def write(whole, part, start):
+        return jax.lax.dynamic_update_slice(whole, part, [start[axis] for axis in range(whole.ndim)])
 
     return jax.jit(write, donate_argnums=0, out_shardings=sharding)
 
@@ -174,7 +200,7 @@ def _write(sharding: Any) -> Callable:
 def _leave(left: set[str], read: Callable, column: Callable, embedding: Any, cfg: DecoderConfig) -> None:
     """Some checkpoints hold a tied head a second time; it is left, unless it is another one."""
     name = column(names.HEAD)
-    if cfg.tied and name in left and np.array_equal(read(name), np.asarray(jax.device_get(embedding))):
+    if cfg.tied and name in left and np.array_equal(read(name, ALL), np.asarray(jax.device_get(embedding))):
         left.remove(name)
 
 
@@ -186,14 +212,19 @@ def check_finite(array: np.ndarray, where: str) -> None:
 
 
 def _checked(
-    array: np.ndarray, row: names.Row, shape: tuple[int, ...], dtype: Any, extra: int, where: str
+    array: np.ndarray, row: names.Row, want: jax.ShapeDtypeStruct, stacked: int, run: slice, where: str
 ) -> np.ndarray:
-    """The tensor as it lies with us, in ``shape``; its first ``extra`` axes are the same with us."""
-    want = (*shape[:extra], *row.layout.shape(shape[extra:]))
-    if array.shape != want:
-        raise InputError(f"{where} has shape {list(array.shape)}, the config says {list(want)}")
-    if array.dtype != dtype:
-        raise InputError(f"{where} is {array.dtype}, the config says {dtype}")
+    """A tensor, or a run of its rows, as it lies with us; axes that only its own name does not count are the same."""
+    shape, extra = want.shape[stacked:], row.stacked - stacked
+    whole = (*shape[:extra], *row.layout.shape(shape[extra:]))
+    if run is not ALL:
+        axis = VOCABULARY[row.path]
+        shape = (*shape[:axis], run.stop - run.start, *shape[axis + 1 :])
+    theirs = (*shape[:extra], *row.layout.shape(shape[extra:]))
+    if array.shape != theirs:
+        raise InputError(f"{where} has shape {list(array.shape)}, the config says {list(whole)}")
+    if array.dtype != want.dtype:
+        raise InputError(f"{where} is {array.dtype}, the config says {want.dtype}")
     check_finite(array, where)
     if extra:
         return np.stack([row.layout.ours(part, shape[extra:]) for part in array])

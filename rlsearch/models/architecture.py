@@ -102,8 +102,8 @@ class DecoderConfig:
         for option, value in FAMILIES[self.family].items():
             if getattr(self, option) != value:
                 raise InputError(
-                    f"model: family {self.family!r} needs {option}={value!r}, got {getattr(self, option)!r}; the code of"
-                    f" transformers for this family can do nothing else"
+                    f"model: family {self.family!r} needs {option}={value!r}, got {getattr(self, option)!r}; the"
+                    f" code of transformers for this family can do nothing else"
                 )
         for option in _NEEDED.get(self.family, ()):
             if getattr(self, option) is None:

@@ -54,7 +54,7 @@ def _visible(token_end, block: int, query: np.ndarray, key: np.ndarray, reach: R
     seen = (last[:, key] > jnp.asarray(query * block)[None]) | jnp.asarray(query == key)[None]
     if (
         reach is not None
-    ):  # nearest pair of the two blocks; one that is near need not be seen, so some pairs see nothing
+    ):  # by the nearest pair of positions, which need not see each other: some pairs left in see nothing
         position = reach[0].reshape(len(token_end), -1, block)
         nearest = position.min(axis=-1)[:, query] - position.max(axis=-1)[:, key]
         seen &= (nearest < reach[1]) | jnp.asarray(query == key)[None]

@@ -23,8 +23,8 @@ from rlsearch.models.architecture import FAMILIES, DecoderConfig, Experts, RopeS
 from rlsearch.models.attention import masked_attention, over_forest
 
 __all__ = [
-    "FAMILIES", "REMAT", "Cache", "DecoderConfig", "Experts", "Params", "RopeScaling", "Sliding", "apply", "check_remat",
-    "empty_cache", "extend", "head", "init", "logits", "parameter_count", "unstack",
+    "FAMILIES", "REMAT", "Cache", "DecoderConfig", "Experts", "Params", "RopeScaling", "Sliding", "apply",
+    "check_remat", "empty_cache", "extend", "head", "init", "logits", "parameter_count", "unstack",
 ]  # fmt: skip
 
 Params = dict[str, Any]

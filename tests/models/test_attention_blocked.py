@@ -71,13 +71,13 @@ def test_blocks_beyond_the_window_are_not_read():
 
 def test_the_kernel_refuses_what_it_does_not_know():
     q, k, v, _ = random_arrays(0, heads=4, kv_heads=2, dtype="float32")
-    for given, message in (
+    for limit, message in (
         ({"window": jnp.int32(4)}, "cannot honour a sliding window; set attention to 'blocked'"),
         ({"cap": 50.0}, "cannot honour a soft cap"),
         ({"scale": 0.4}, "multiplies scores by 0.5, .* cannot honour 0.4"),
     ):
         with pytest.raises(InputError, match=message):
-            pallas(q, k, v, random_ends(0), **given)
+            pallas(q, k, v, random_ends(0), **limit)
 
 
 @every_fast_one
