@@ -109,7 +109,7 @@ def get_config() -> ConfigDict:
             "log_every": 20,
             "checkpoint_every": 500,
             "keep": 1,
-            "remat": False,
+            "remat": "none",
             "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "optimizer": {
@@ -163,7 +163,7 @@ def get_config() -> ConfigDict:
             "evaluate_every": 0,
             "snapshot_every": 40,
             "snapshot_trees": 4,
-            "remat": False,
+            "remat": "none",
             "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "logp_gap": 1e-4,

@@ -13,8 +13,19 @@ from rlsearch.tokenization.hub_files import plain_config
 
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
+# Words with the character before them, numbers, signs and runs of whitespace, as GPT-4's tokenizer cuts them.
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _cut(numbers: str) -> dict[str, Any]:
+    split = {"type": "Split", "pattern": {"Regex": _WORDS % numbers}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, {**_BYTES, "use_regex": False}]}
+
+
 # How text is cut before merging, by the name that GGUF gives it.
 PRE_TOKENIZERS = {
+    "qwen2": _cut(r"\p{N}"),
+    "llama-bpe": _cut(r"\p{N}{1,3}"),
     "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _BYTES]},
 }
 
@@ -75,13 +86,14 @@ def _from_gguf(metadata: Mapping[str, Any], where: str) -> ByteBPETokenizer:
             for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
             if kind in (_CONTROL, _USER_DEFINED)
         ],
-        "normalizer": None,
+        "normalizer": {"type": "NFC"} if cut == "qwen2" else None,
         "pre_tokenizer": PRE_TOKENIZERS[cut],
         "post_processor": None,
         "decoder": _BYTES,
         "model": {
             "type": "BPE",
             "vocab": {token: i for i, token in enumerate(tokens)},
+            "ignore_merges": cut == "llama-bpe",
             "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
         },
     }
