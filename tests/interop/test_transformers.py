@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -85,19 +86,20 @@ def test_small_export_gives_the_same_logits(tmp_path, family, tied):
 def _continue(params, cfg, ids, count) -> list[int]:
     """What the policy says greedily, token by token through its cache."""
 
-    @jax.jit
-    def read(cache, new, start):
-        hidden, cache = decoder.extend(params, cfg, cache, token_id=new, start=start)
-        return decoder.logits(params, cfg, hidden[0, -1]).argmax(), cache
-
     with jax.numpy_rank_promotion("allow"):
         cache = decoder.empty_cache(cfg, slots=1, capacity=len(ids) + count)
         said, new, at = [], ids, 0
         while len(said) < count:
-            token, cache = read(cache, jnp.asarray([new]), jnp.asarray([at]))
+            token, cache = _next(params, cfg, cache, jnp.asarray([new]), jnp.asarray([at]))
             at, new = at + len(new), [int(token)]
             said += new
     return said
+
+
+@functools.partial(jax.jit, static_argnames="cfg")
+def _next(params, cfg, cache, new, start):
+    hidden, cache = decoder.extend(params, cfg, cache, token_id=new, start=start)
+    return decoder.logits(params, cfg, hidden[0, -1]).argmax(), cache
 
 
 def test_bfloat16_export_loads_as_bfloat16(tmp_path):
@@ -178,3 +180,5 @@ def test_smollm2_export_continues_like_the_original(smollm2, original):
     assert ours.decode(answer) == theirs.decode(answer) == "The capital of France is Paris.<|im_end|>"
     greedy = _logits(params, cfg, said[1].tolist()).argmax(-1)[len(ids) - 1 : -1]
     assert greedy.tolist() == answer
+    more = exported.generate(torch.tensor([ids]), max_new_tokens=64, do_sample=False, eos_token_id=-1)[0].tolist()
+    assert _continue(jax.tree.map(jnp.asarray, params), cfg, ids, 64) == more[len(ids) :]
