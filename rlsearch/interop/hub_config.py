@@ -124,6 +124,8 @@ def from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
     Raises:
       InputError: an architecture, activation, rope or bias that the decoder cannot do, or a missing field.
     """
+    if content.get("model_type") == "gemma3":
+        content = _text_part(content)
     family = content.get("model_type")
     if family not in ARCHITECTURES:
         raise InputError(f"{where}: model_type {family!r} is not supported{nearest(str(family), ARCHITECTURES)}")
@@ -153,6 +155,27 @@ def from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
         fields |= {ours: None if cap is None else float(cap) for ours, cap in caps.items()}
     head_dim = content.get("head_dim") or content["hidden_size"] // content["num_attention_heads"]
     return DecoderConfig(**fields, family=family, head_dim=head_dim, dtype=dtype, param_dtype=dtype)
+
+
+# What the configuration class of Gemma 3's text part fills in where its published files say nothing.
+_GEMMA3 = {
+    "vocab_size": 262208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131072,
+    "query_pre_attn_scalar": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+}
+
+
+def _text_part(content: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the text model inside one that sees images too."""
+    text = {key: value for key, value in (content.get("text_config") or {}).items() if value is not None}
+    outer = {key: content[key] for key in ("dtype", "torch_dtype") if key in content}
+    thetas = {} if "rope_parameters" in text else {"rope_theta": 1000000.0, "rope_local_base_freq": 10000.0}
+    return {**_GEMMA3, **thetas, **outer, **text, "model_type": "gemma3_text"}
 
 
 def _full_every(content: dict[str, Any], family: str, where: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,35 @@ def import_model(directory: Path, *, place: Callable[[Any], Any] | None = None) 
         missing, left over, misshapen, of another type or not finite.
     """
     directory = Path(directory)
-    cfg = from_hub(read_json(directory / "config.json"), where=str(directory / "config.json"))
+    content = read_json(directory / "config.json")
+    cfg = from_hub(content, where=str(directory / "config.json"))
+    names_there = _inside if content.get("model_type") == "gemma3" else lambda names: {name: name for name in names}
     shardings = None if place is None else place(unflatten(shapes(cfg)))
     with TensorFiles(directory) as files:
+        there = names_there(files.names)
         return cfg, parameters(
-            cfg, have=files.names, read=files.read, column=lambda row: row.name, where=str(directory),
-            shardings=shardings,
+            cfg, have=there, read=lambda name, rows: files.read(there[name], rows), column=lambda row: row.name,
+            where=str(directory), shardings=shardings,
         )  # fmt: skip
+
+
+# Gemma 3 with images: what the text model's names begin with, in two generations of files, and what is left out.
+_TEXT = (
+    ("language_model.model.", "model."),
+    ("model.language_model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+)
+_IMAGES = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+
+
+def _inside(names: Iterable[str]) -> dict[str, str]:
+    """The text model's tensors by the names that they have where it stands alone."""
+    found = {}
+    for name in names:
+        if not name.startswith(_IMAGES):
+            new = next((new + name.removeprefix(old) for old, new in _TEXT if name.startswith(old)), name)
+            found[new] = name
+    return found
 
 
 def check_vocabulary(tokenizer: Tokenizer, cfg: DecoderConfig, *, where: str) -> None:
