@@ -29,7 +29,7 @@ PRE_TOKENIZERS = {
     "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _BYTES]},
 }
 
-_USUAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # values of tokenizer.ggml.token_type
+_USUAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # values of tokenizer.ggml.token_type
 
 
 def load(directory: Path) -> ByteBPETokenizer:
@@ -139,9 +139,9 @@ def _from_gguf(metadata: Mapping[str, Any], where: str) -> ByteBPETokenizer:
     document = {
         "version": "1.0",
         "added_tokens": [
-            {"id": i, "content": token, **flags, "normalized": SPACE in token, "special": kind == _CONTROL}
+            {"id": i, "content": token, **flags, "normalized": SPACE in token, "special": kind != _USER_DEFINED}
             for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-            if kind in (_CONTROL, _USER_DEFINED)
+            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
         ],
         "post_processor": None,
         **(_gemma(metadata, kinds) if scored else bytewise),

@@ -17,7 +17,7 @@ from rlsearch.models import decoder
 from rlsearch.tokenization.tags import TAGS
 from rlsearch.tokenization.template import SEARCH_R1_INSTRUCTION, ChatTemplate
 from tests.interop.small import NAMES, config, parameters, tokenizer
-from tests.tokenization.small_bpe import small_bpe
+from tests.tokenization.small_bpe import scored_bpe, small_bpe
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="needs torch: make setup-all")
@@ -112,8 +112,15 @@ def test_bfloat16_export_loads_as_bfloat16(tmp_path):
     np.testing.assert_array_equal(norm, np.asarray(params["final_norm"]["scale"], np.float32))
 
 
-@pytest.mark.parametrize("family", ["qwen2", "llama"])
-@pytest.mark.parametrize("make", [tokenizer, small_bpe])
+@pytest.mark.parametrize(
+    ("family", "make"),
+    [
+        *((family, make) for family in ("qwen2", "llama") for make in (tokenizer, small_bpe)),
+        ("qwen3_moe", small_bpe),
+        ("gemma2", scored_bpe),
+        ("gemma3_text", scored_bpe),
+    ],
+)
 def test_auto_tokenizer_gives_the_same_ids(tmp_path, family, make):
     ours = make()
     cfg = dataclasses.replace(config(family, tied=True, dtype="float32"), vocab_size=ours.vocab_size)

@@ -10,7 +10,7 @@ from rlsearch.errors import InputError
 from rlsearch.tokenization import byte_bpe_files, loading, spm
 from rlsearch.tokenization.byte_bpe import byte_alphabet
 from rlsearch.tokenization.tags import TAGS
-from tests.tokenization.small_bpe import CHAT, small_bpe
+from tests.tokenization.small_bpe import CHAT, scored_bpe, scored_metadata, small_bpe
 
 SPECIALS = ["<|start|>", "<|end|>", "<search>"]
 TOKENIZER = small_bpe()
@@ -114,30 +114,12 @@ def test_the_tokenizers_own_end_comes_first(tmp_path, ends):
     assert byte_bpe_files.load(tmp_path).eos_ids == (TOKENIZER.eos_ids[0], *rest)
 
 
-def _scored() -> dict:
-    """A vocabulary as Gemma's files describe theirs: control tokens, bytes, a run of spaces, scored pieces."""
-    pieces = ["\u2581", "a", "b", "c", "ab", "abc", "\u2581a", "\u2581abc", "é"]
-    tokens = ["<pad>", "<eos>", "<unk>", "<start>", "\u2581\u2581", *(f"<0x{i:02X}>" for i in range(256)), *pieces]
-    return {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.add_space_prefix": False,
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": [0.0] * 261 + [-float(i) for i in range(len(pieces))],
-        "tokenizer.ggml.token_type": [3, 3, 2, 3, 4] + [6] * 256 + [1] * len(pieces),
-        "tokenizer.ggml.eos_token_id": 1,
-        "tokenizer.ggml.padding_token_id": 0,
-        "tokenizer.ggml.unknown_token_id": 2,
-        "tokenizer.chat_template": CHAT,
-    }
-
-
-GEMMA = byte_bpe_files.from_gguf(_scored(), where="model.gguf")
+GEMMA = scored_bpe()
 
 
 def test_scored_pieces_are_merged_best_first():
     """ "ab" scores above "\u2581a", so that " abc" is cut before it is put together; "zé" has a byte and a piece."""
-    names = _scored()["tokenizer.ggml.tokens"]
+    names = scored_metadata()["tokenizer.ggml.tokens"]
     assert [names[i] for i in GEMMA.encode(" abc")] == ["\u2581abc"]
     assert [names[i] for i in GEMMA.encode(" ab")] == ["\u2581", "ab"]
     assert [names[i] for i in GEMMA.encode("zé  a")] == ["<0x7A>", "é", "\u2581\u2581", "a"]
