@@ -113,7 +113,7 @@ def get_config() -> ConfigDict:
             "evaluate_every": 0,
             "snapshot_every": 5,
             "snapshot_trees": 4,
-            "remat": False,
+            "remat": "none",
             "attention": "blocked",
             "logp_chunk": 128,  # targets of a row whose 49,152 logits are in memory at once
             "logp_gap": 1e-4,

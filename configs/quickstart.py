@@ -76,9 +76,20 @@ def get_config() -> ConfigDict:
                 "n_kv_heads": 4,
                 "head_dim": 24,
                 "d_ff": 256,
+                "experts": None,
+                "activation": "silu",
                 "rope_theta": 1000.0,
+                "rope_scaling": None,
+                "sliding": None,
                 "norm_eps": 1e-6,
+                "unit_offset": False,
+                "post_norms": False,
                 "qkv_bias": True,
+                "qk_norm": False,
+                "scale_embedding": False,
+                "query_scalar": None,
+                "attention_cap": None,
+                "logit_cap": None,
                 "tied": True,
                 "max_positions": 256,
                 "dtype": "float32",
@@ -98,7 +109,7 @@ def get_config() -> ConfigDict:
             "log_every": 20,
             "checkpoint_every": 500,
             "keep": 1,
-            "remat": False,
+            "remat": "none",
             "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "optimizer": {
@@ -152,7 +163,7 @@ def get_config() -> ConfigDict:
             "evaluate_every": 0,
             "snapshot_every": 40,
             "snapshot_trees": 4,
-            "remat": False,
+            "remat": "none",
             "attention": "dense",  # for rows this short
             "logp_chunk": 0,  # of so small a vocabulary all logits at once
             "logp_gap": 1e-4,

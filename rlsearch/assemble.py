@@ -15,7 +15,7 @@ from rlsearch import config as configs
 from rlsearch.envs.tasks import Task, make_task, open_retrievers
 from rlsearch.errors import InputError
 from rlsearch.interop.gguf import import_gguf, smollm2_path
-from rlsearch.interop.load import import_model
+from rlsearch.interop.load import check_vocabulary, import_model
 from rlsearch.models import decoder
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.models.previous_token import previous_token_head
@@ -145,6 +145,7 @@ def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool
         model, params, tokenizer = import_gguf(smollm2_path())
     else:
         (model, params), tokenizer = import_model(Path(spec.path)), loading.load(Path(spec.path))
+        check_vocabulary(tokenizer, model, where=spec.path)
     return Policy(replace(model, dtype=spec.dtype), jax.tree.map(jnp.asarray, params), tokenizer)
 
 

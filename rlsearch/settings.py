@@ -13,6 +13,7 @@ from rlsearch.credit.registry import CreditConfig
 from rlsearch.errors import InputError, nearest
 from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
+from rlsearch.models import decoder
 from rlsearch.models.sharding import MeshConfig
 from rlsearch.rewards.notes import PERSISTENT, Notes
 from rlsearch.rewards.reward import Reward
@@ -61,6 +62,9 @@ def read(config: ConfigDict) -> Settings:
         rl=configs.read(config.rl, RlConfig, "config.rl"),
         mesh=configs.read(config.mesh, MeshConfig, "config.mesh"),
     )
+    for section in (settings.rl, settings.warmup):
+        if section is not None:
+            decoder.check_remat(section.remat)
     registry.check_notes(settings.credit, settings.notes.names)
     _check_critic(settings)
     if settings.notes.persistent != (settings.rl.values is not None):

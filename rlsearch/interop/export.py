@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from rlsearch.errors import InputError
-from rlsearch.interop import names
-from rlsearch.interop.hub_config import generation, to_hub
-from rlsearch.interop.load import import_model
-from rlsearch.interop.stacking import tensors
-from rlsearch.interop.tensor_files import SINGLE
+from rlsearch.interop import stacking, tensor_files
+from rlsearch.interop.hub_config import from_hub, generation, to_hub
+from rlsearch.interop.load import check_vocabulary
+from rlsearch.interop.tensor_files import INDEX, SINGLE, read_json
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.tokenization import loading
 from rlsearch.tokenization.hub_files import write_json
 from rlsearch.tokenization.types import Tokenizer
 
 
-def export_model(directory: Path, params: dict[str, Any], cfg: DecoderConfig, tokenizer: Tokenizer) -> None:
+def export_model(
+    directory: Path,
+    params: dict[str, Any],
+    cfg: DecoderConfig,
+    tokenizer: Tokenizer,
+    *,
+    vocab_size: int | None = None,
+    shard_bytes: int = 5 << 30,
+) -> None:
     """Writes config, weights and tokenizer, reads them back, and only then gives the directory its name.
 
-    An earlier export of the same name is replaced; anything else there is left alone and refused.
+    An earlier export of the same name is replaced; anything else there is left alone and refused. No more than a tensor
+    of a layer is in host memory beside the parameters.
+
+    Args:
+      directory: where.
+      params: the policy's, in host memory or on devices; a critic's head among them is left out.
+      cfg: their architecture.
+      tokenizer: saved beside them.
+      vocab_size: how many rows of the embedding and the head to keep, for those that were padded; None keeps all.
+      shard_bytes: weights that are larger are written as several files with an index.
 
     Raises:
       InputError: a parameter that the family has no place for, a tokenizer with more ids than the embedding has rows,
@@ -33,16 +49,22 @@ def export_model(directory: Path, params: dict[str, Any], cfg: DecoderConfig, to
       RuntimeError: what was read back differs from what was written.
     """
     directory = Path(directory)
-    if tokenizer.vocab_size > cfg.vocab_size:
-        raise InputError(f"the tokenizer has {tokenizer.vocab_size} ids but the embedding only {cfg.vocab_size} rows")
-    if directory.exists() and any(directory.iterdir()) and not (directory / SINGLE).is_file():
+    if vocab_size is not None and vocab_size > cfg.vocab_size:
+        raise InputError(f"{directory}: cannot keep {vocab_size} rows of an embedding of {cfg.vocab_size}")
+    written = dataclasses.replace(cfg, vocab_size=vocab_size or cfg.vocab_size)
+    check_vocabulary(tokenizer, written, where=str(directory))
+    if directory.exists() and any(directory.iterdir()) and not any((directory / f).is_file() for f in (SINGLE, INDEX)):
         raise InputError(f"{directory}: exists and is no earlier export (no {SINGLE}); name another directory")
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        _write(partial, params, cfg, tokenizer)
-        _compare(partial, params, cfg, tokenizer)
+        data = stacking.pieces(params, cfg, vocab_size=vocab_size)
+        tensor_files.write(partial, stacking.described(written), data, shard_bytes=shard_bytes)
+        write_json(partial / "config.json", to_hub(written, tokenizer))
+        write_json(partial / "generation_config.json", generation(tokenizer))
+        tokenizer.save(partial)
+        _compare(partial, stacking.pieces(params, cfg, vocab_size=vocab_size), written, tokenizer)
     except BaseException:
         shutil.rmtree(partial)
         raise
@@ -51,21 +73,20 @@ def export_model(directory: Path, params: dict[str, Any], cfg: DecoderConfig, to
     partial.rename(directory)
 
 
-def _write(directory: Path, params: dict[str, Any], cfg: DecoderConfig, tokenizer: Tokenizer) -> None:
-    save_file(dict(tensors(params, cfg)), directory / SINGLE, metadata={"format": "pt"})
-    write_json(directory / "config.json", to_hub(cfg, tokenizer))
-    write_json(directory / "generation_config.json", generation(tokenizer))
-    tokenizer.save(directory)
-
-
-def _compare(directory: Path, params: dict[str, Any], cfg: DecoderConfig, tokenizer: Tokenizer) -> None:
-    read_cfg, read_params = import_model(directory)
-    if dataclasses.replace(read_cfg, dtype=cfg.dtype) != cfg:
-        raise RuntimeError(f"{directory}: reads back as {read_cfg}, was written as {cfg}")
-    written = dict(names.flatten(params))
-    for path, array in names.flatten(read_params):
-        if array.tobytes() != np.asarray(written[path]).tobytes():
-            raise RuntimeError(f"{directory}: {path} reads back differently from what was written")
+def _compare(directory: Path, pieces: Iterable[tuple[str, np.ndarray]], cfg: DecoderConfig, tokenizer: Tokenizer):
+    """Reads everything back."""
+    read = from_hub(read_json(directory / "config.json"), where=str(directory / "config.json"))
+    if dataclasses.replace(read, dtype=cfg.dtype) != cfg:
+        raise RuntimeError(f"{directory}: reads back as {read}, was written as {cfg}")
+    described = stacking.described(cfg)
+    with tensor_files.TensorFiles(directory) as files:
+        if files.names != set(described):
+            raise RuntimeError(f"{directory}: other tensors read back than were written")
+        at = dict.fromkeys(described, 0)
+        for name, array in pieces:
+            start, at[name] = at[name], at[name] + len(array)
+            if files.read(name, slice(start, at[name])).tobytes() != array.tobytes():
+                raise RuntimeError(f"{directory}: {name} reads back differently from what was written")
     again = loading.load(directory)
     if _identity(again) != _identity(tokenizer):
         raise RuntimeError(f"{directory}: the tokenizer reads back differently from what was written")

@@ -1,26 +1,40 @@
-"""GGUF files of the Llama architecture as parameters and tokenizer of ours."""
+"""GGUF files of the families that we know as parameters and tokenizer of ours."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 
-from rlsearch.errors import InputError
+from rlsearch.errors import InputError, nearest
+from rlsearch.interop.names import shapes, unflatten
 from rlsearch.interop.stacking import parameters
-from rlsearch.models.decoder import DecoderConfig
+from rlsearch.models import rope
+from rlsearch.models.architecture import FAMILIES, DecoderConfig, Experts, RopeScaling, Sliding
 from rlsearch.tokenization import byte_bpe_files
 from rlsearch.tokenization.byte_bpe import ByteBPETokenizer
 
-_ARRAY = gguf.GGUFValueType.ARRAY
+# Our families by the names that llama.cpp gives them.
+ARCHITECTURES = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+}
+_FACTORS = "rope_freqs.weight"  # what each rotary frequency of Llama 3 is divided by; its config has no word of it
+_WIDE = {"gemma2": 46, "gemma3": 62}  # layers of the one model each whose scores are scaled by another width
 
 
-def import_gguf(path: Path) -> tuple[DecoderConfig, dict[str, Any], ByteBPETokenizer]:
-    """Reads config, dequantised float32 parameters (NumPy) and tokenizer.
+def import_gguf(
+    path: Path, *, place: Callable[[Any], Any] | None = None
+) -> tuple[DecoderConfig, dict[str, Any], ByteBPETokenizer]:
+    """Reads config, dequantised float32 parameters and tokenizer; ``place`` is as in ``load.import_model``.
 
     Raises:
       InputError: no such file, not GGUF or cut short, another architecture, or a missing or misshapen tensor.
@@ -34,17 +48,27 @@ def import_gguf(path: Path) -> tuple[DecoderConfig, dict[str, Any], ByteBPEToken
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise InputError(f"{path}: not a whole GGUF file ({error}); is it cut short?") from error
     stored = {tensor.name: tensor for tensor in reader.tensors}
-    cfg = _config(metadata, tied="output.weight" not in stored, where=str(path))
 
-    def read(name: str) -> np.ndarray:
+    def dequantised(name: str, rows: slice) -> np.ndarray:
         try:
-            array = gguf.quants.dequantize(stored[name].data, stored[name].tensor_type)
+            return gguf.quants.dequantize(stored[name].data[rows], stored[name].tensor_type)
         except NotImplementedError as error:
             raise InputError(f"{path}: tensor {name!r} is {stored[name].tensor_type.name}, not supported") from error
-        heads = {"attn_q": cfg.n_heads, "attn_k": cfg.n_kv_heads}.get(name.split(".")[-2])
-        return array if heads is None else _half_split(array, heads)
 
-    params = parameters(cfg, have=stored, read=read, column=lambda row: row.gguf, where=str(path))
+    factors = dequantised(_FACTORS, slice(None)) if _FACTORS in stored else None
+    cfg = _config(metadata, tied="output.weight" not in stored, factors=factors, where=str(path))
+
+    def read(name: str, rows: slice) -> np.ndarray:
+        array = dequantised(name, rows)
+        heads = {"attn_q": cfg.n_heads, "attn_k": cfg.n_kv_heads}.get(name.split(".")[-2])
+        if cfg.family == "llama" and heads is not None:
+            return _half_split(array, heads)
+        return array - 1 if cfg.unit_offset and name.endswith("norm.weight") else array
+
+    params = parameters(
+        cfg, have=set(stored) - {_FACTORS}, read=read, column=lambda row: row.gguf, where=str(path),
+        shardings=None if place is None else place(unflatten(shapes(cfg))),
+    )  # fmt: skip
     return cfg, params, byte_bpe_files.from_gguf(metadata, where=str(path))
 
 
@@ -66,34 +90,70 @@ def _half_split(array: np.ndarray, heads: int) -> np.ndarray:
     return array.reshape(heads, -1, 2, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
 
 
-def _config(metadata: Mapping[str, Any], *, tied: bool, where: str) -> DecoderConfig:
+def _config(metadata: Mapping[str, Any], *, tied: bool, factors: np.ndarray | None, where: str) -> DecoderConfig:
     architecture = metadata.get("general.architecture")
-    if architecture != "llama":
-        raise InputError(f"{where}: architecture {architecture!r}; only 'llama' is read from GGUF")
-    scaling = metadata.get("llama.rope.scaling.type", "none")
-    if scaling != "none":
-        raise InputError(f"{where}: rope scaling {scaling!r} is not supported")
+    if architecture not in ARCHITECTURES:
+        raise InputError(
+            f"{where}: architecture {architecture!r} is not read from GGUF{nearest(str(architecture), ARCHITECTURES)}"
+        )
+
+    def field(name: str, *otherwise: Any) -> Any:
+        return metadata.get(f"{architecture}.{name}", *otherwise) if otherwise else metadata[f"{architecture}.{name}"]
+
+    family = ARCHITECTURES[architecture]
     try:
-        d_model, n_heads = metadata["llama.embedding_length"], metadata["llama.attention.head_count"]
+        d_model, n_heads, n_layers = field("embedding_length"), field("attention.head_count"), field("block_count")
+        head_dim = field("attention.key_length", d_model // n_heads)
+        theta = float(field("rope.freq_base", 10000.0) if family == "gemma2" else field("rope.freq_base"))
+        fields: dict[str, Any] = {**FAMILIES[family]}
+        if family == "qwen3_moe":
+            count, each = field("expert_count"), field("expert_used_count")
+            fields["experts"] = Experts(count, each, field("expert_feed_forward_length"), normalise=True)
+        if architecture in _WIDE:
+            every = 2 if family == "gemma2" else 6
+            wide = n_layers == _WIDE[architecture]
+            fields |= {
+                "sliding": Sliding(field("attention.sliding_window"), every, rope_theta=10000.0),
+                "query_scalar": float(d_model // n_heads if wide else head_dim),
+                "logit_cap": field("final_logit_softcapping", None),
+                "attention_cap": field("attn_logit_softcapping", None),
+            }
         return DecoderConfig(
-            family="llama",
+            **fields,
+            family=family,
             vocab_size=len(metadata["tokenizer.ggml.tokens"]),
             d_model=d_model,
-            n_layers=metadata["llama.block_count"],
+            n_layers=n_layers,
             n_heads=n_heads,
-            n_kv_heads=metadata.get("llama.attention.head_count_kv", n_heads),
-            head_dim=metadata.get("llama.attention.key_length", d_model // n_heads),
-            d_ff=metadata["llama.feed_forward_length"],
-            rope_theta=metadata["llama.rope.freq_base"],
-            norm_eps=_short(metadata["llama.attention.layer_norm_rms_epsilon"]),
-            qkv_bias=False,
+            n_kv_heads=field("attention.head_count_kv", n_heads),
+            head_dim=head_dim,
+            d_ff=field("feed_forward_length"),
+            rope_theta=theta,
+            rope_scaling=_scaling(field, theta, head_dim, factors, where),
+            norm_eps=_short(field("attention.layer_norm_rms_epsilon")),
             tied=tied,
-            max_positions=metadata["llama.context_length"],
+            max_positions=field("context_length"),
             dtype="float32",
             param_dtype="float32",
         )
     except KeyError as error:
         raise InputError(f"{where}: no field {error.args[0]!r}; the file does not describe its model") from error
+
+
+def _scaling(field: Callable, theta: float, head_dim: int, factors: np.ndarray | None, where: str):
+    """What the file says of rotary scaling, in words or, for Llama 3, as one factor a frequency."""
+    kind = field("rope.scaling.type", "none")
+    if kind == "linear":
+        return RopeScaling("linear", float(field("rope.scaling.factor")), None, None, None)
+    if kind != "none":
+        raise InputError(f"{where}: rope scaling {kind!r} is not supported")
+    if factors is None:
+        return None
+    found = RopeScaling("llama3", float(factors.max()), 1.0, 4.0, 8192)
+    wanted = np.asarray(rope.frequencies(head_dim, theta)) / np.asarray(rope.frequencies(head_dim, theta, found))
+    if not np.allclose(factors, wanted, rtol=1e-3):
+        raise InputError(f"{where}: tensor {_FACTORS!r} is not the scaling of Llama 3; no other is supported")
+    return found
 
 
 def _short(value: float) -> float:

@@ -51,7 +51,10 @@ class Layout(enum.Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``{layer}`` in a name is the layer's number, and the parameter is stacked over layers."""
+    """One line of the table; in a name ``{layer}`` and ``{expert}`` are numbers, and axes that the parameter stacks.
+
+    A GGUF name without ``{expert}`` is that of the tensors of all experts, stacked along axis 0.
+    """
 
     path: str
     name: str
@@ -59,35 +62,66 @@ class Row:
     layout: Layout
 
     @property
-    def stacked(self) -> bool:
-        return "{layer}" in self.name
+    def stacked(self) -> int:
+        """How many leading axes of the parameter are numbers in the name."""
+        return ("{layer}" in self.name) + ("{expert}" in self.name)
 
 
 _SAME, _FLAT, _KERNEL, _HEADS = Layout.SAME, Layout.FLAT, Layout.OUTPUT_FIRST, Layout.OUTPUT_FIRST_OF_HEADS
 _HF, _GG = "model.layers.{layer}.", "blk.{layer}."
+_EXPERT = _HF + "mlp.experts.{expert}."
 
-LLAMA = (
+_ATTENTION = (
     Row("embed.embedding", "model.embed_tokens.weight", "token_embd.weight", _SAME),
     Row("blocks.attn_norm.scale", _HF + "input_layernorm.weight", _GG + "attn_norm.weight", _SAME),
     Row("blocks.attn.q.kernel", _HF + "self_attn.q_proj.weight", _GG + "attn_q.weight", _KERNEL),
     Row("blocks.attn.k.kernel", _HF + "self_attn.k_proj.weight", _GG + "attn_k.weight", _KERNEL),
     Row("blocks.attn.v.kernel", _HF + "self_attn.v_proj.weight", _GG + "attn_v.weight", _KERNEL),
     Row("blocks.attn.o.kernel", _HF + "self_attn.o_proj.weight", _GG + "attn_output.weight", _HEADS),
-    Row("blocks.mlp_norm.scale", _HF + "post_attention_layernorm.weight", _GG + "ffn_norm.weight", _SAME),
-    Row("blocks.mlp.gate.kernel", _HF + "mlp.gate_proj.weight", _GG + "ffn_gate.weight", _KERNEL),
-    Row("blocks.mlp.up.kernel", _HF + "mlp.up_proj.weight", _GG + "ffn_up.weight", _KERNEL),
-    Row("blocks.mlp.down.kernel", _HF + "mlp.down_proj.weight", _GG + "ffn_down.weight", _KERNEL),
     Row("final_norm.scale", "model.norm.weight", "output_norm.weight", _SAME),
 )
-QWEN2 = (
-    *LLAMA,
+_BIASES = (
     Row("blocks.attn.q.bias", _HF + "self_attn.q_proj.bias", _GG + "attn_q.bias", _FLAT),
     Row("blocks.attn.k.bias", _HF + "self_attn.k_proj.bias", _GG + "attn_k.bias", _FLAT),
     Row("blocks.attn.v.bias", _HF + "self_attn.v_proj.bias", _GG + "attn_v.bias", _FLAT),
 )
+_QK_NORMS = (
+    Row("blocks.attn.q_norm.scale", _HF + "self_attn.q_norm.weight", _GG + "attn_q_norm.weight", _SAME),
+    Row("blocks.attn.k_norm.scale", _HF + "self_attn.k_norm.weight", _GG + "attn_k_norm.weight", _SAME),
+)
+_MLP = (
+    Row("blocks.mlp.gate.kernel", _HF + "mlp.gate_proj.weight", _GG + "ffn_gate.weight", _KERNEL),
+    Row("blocks.mlp.up.kernel", _HF + "mlp.up_proj.weight", _GG + "ffn_up.weight", _KERNEL),
+    Row("blocks.mlp.down.kernel", _HF + "mlp.down_proj.weight", _GG + "ffn_down.weight", _KERNEL),
+)
+_MOE = (
+    Row("blocks.moe.router.kernel", _HF + "mlp.gate.weight", _GG + "ffn_gate_inp.weight", _KERNEL),
+    Row("blocks.moe.gate.kernel", _EXPERT + "gate_proj.weight", _GG + "ffn_gate_exps.weight", _KERNEL),
+    Row("blocks.moe.up.kernel", _EXPERT + "up_proj.weight", _GG + "ffn_up_exps.weight", _KERNEL),
+    Row("blocks.moe.down.kernel", _EXPERT + "down_proj.weight", _GG + "ffn_down_exps.weight", _KERNEL),
+)
+_NORM = (Row("blocks.mlp_norm.scale", _HF + "post_attention_layernorm.weight", _GG + "ffn_norm.weight", _SAME),)
+_FOUR_NORMS = (
+    Row(
+        "blocks.attn_post_norm.scale",
+        _HF + "post_attention_layernorm.weight", _GG + "post_attention_norm.weight", _SAME,
+    ),
+    Row("blocks.mlp_norm.scale", _HF + "pre_feedforward_layernorm.weight", _GG + "ffn_norm.weight", _SAME),
+    Row("blocks.mlp_post_norm.scale", _HF + "post_feedforward_layernorm.weight", _GG + "post_ffw_norm.weight", _SAME),
+)  # fmt: skip
 HEAD = Row("head.kernel", "lm_head.weight", "output.weight", _KERNEL)  # absent where the head is tied
 
-TABLES = {"llama": LLAMA, "qwen2": QWEN2}
+TABLES = {
+    "llama": (*_ATTENTION, *_NORM, *_MLP),
+    "qwen2": (*_ATTENTION, *_BIASES, *_NORM, *_MLP),
+    "qwen3": (*_ATTENTION, *_QK_NORMS, *_NORM, *_MLP),
+    "qwen3_moe": (*_ATTENTION, *_QK_NORMS, *_NORM, *_MOE),
+    "gemma2": (*_ATTENTION, *_FOUR_NORMS, *_MLP),
+    "gemma3_text": (*_ATTENTION, *_QK_NORMS, *_FOUR_NORMS, *_MLP),
+}
+
+# What a checkpoint of training has beside the policy, and no export: a critic's head.
+DROPPED = ("value.kernel", "value.bias")
 
 
 def rows(cfg: DecoderConfig) -> tuple[Row, ...]:

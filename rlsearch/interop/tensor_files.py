@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +63,83 @@ class TensorFiles(contextlib.ExitStack):
         """Every tensor's name."""
         return set(self._places)
 
-    def read(self, name: str) -> np.ndarray:
-        """One tensor, as stored."""
+    def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
+        """One tensor as stored, or some of its rows; a tensor that has not as many rows comes whole."""
         path, file = self._places[name]
         try:
-            return file.get_tensor(name)
-        except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+            if rows == slice(None):
+                return file.get_tensor(name)
+            part = file.get_slice(name)
+            return part[rows] if part.get_shape()[:1] >= [rows.stop] else file.get_tensor(name)
+        except (safetensors.SafetensorError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{path}: tensor {name!r} cannot be read ({error})") from error
+
+
+_DTYPES = {"float32": "F32", "bfloat16": "BF16"}
+
+
+def write(
+    directory: Path,
+    described: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+    pieces: Iterable[tuple[str, np.ndarray]],
+    *,
+    shard_bytes: int,
+) -> None:
+    """Writes safetensors as the data comes, one file or several with an index.
+
+    Args:
+      directory: where.
+      described: shape and type of every tensor, in the order of ``pieces``.
+      pieces: name and data, contiguous; a tensor may come in several runs of rows.
+      shard_bytes: a file is closed before it gets larger than this, though it holds one tensor at least.
+    """
+    files = _shards(described, shard_bytes)
+    many, pieces = len(files) > 1, iter(pieces)
+    titles = [f"model-{i:05}-of-{len(files):05}.safetensors" if many else SINGLE for i in range(1, len(files) + 1)]
+    for title, held in zip(titles, files, strict=True):
+        with (directory / title).open("wb") as file:
+            file.write(_header(held, described))
+            left = sum(_size(described[name]) for name in held)
+            while left > 0:
+                _, array = next(pieces)
+                file.write(array.reshape(-1).view(np.uint8).data)
+                left -= array.nbytes
+    if many:
+        index = {name: title for title, held in zip(titles, files, strict=True) for name in held}
+        total = sum(map(_size, described.values()))
+        content = {"metadata": {"total_size": total}, "weight_map": index}
+        (directory / INDEX).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _shards(described, shard_bytes: int) -> list[list[str]]:
+    files: list[list[str]] = [[]]
+    size = 0
+    for name, what in described.items():
+        if files[-1] and size + _size(what) > shard_bytes:
+            files.append([])
+            size = 0
+        files[-1].append(name)
+        size += _size(what)
+    return files
+
+
+def _size(what: tuple[tuple[int, ...], np.dtype]) -> int:
+    shape, dtype = what
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _header(held: list[str], described) -> bytes:
+    """The length and the JSON that a safetensors file begins with, padded so that the data is aligned."""
+    content: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name in held:
+        shape, dtype = described[name]
+        end = at + _size(described[name])
+        content[name] = {"dtype": _DTYPES[str(np.dtype(dtype))], "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(content).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _files(directory: Path) -> dict[Path, list[str] | None]:

@@ -34,6 +34,7 @@ def score_hidden(
     tied: bool,
     temperature: float,
     chunk: int,
+    cap: float | None = None,
 ) -> tuple[Float[Array, "... S"], Float[Array, "... S"]]:
     """``score`` of the head applied to ``hidden``, in float32, for ``chunk`` targets of every row at a time.
 
@@ -52,6 +53,7 @@ def score_hidden(
       temperature: logits are divided by it.
       chunk: targets of a row at a time. At 0, or where a row has no more targets than this, all at once: the logits
         are kept for the backward pass, which is faster by one product and right for a small vocabulary.
+      cap: of the model's logits, which are ``cap * tanh(logits / cap)`` before the temperature; None where uncapped.
 
     Returns:
       Log-probability and entropy of each target, in nats.
@@ -61,10 +63,10 @@ def score_hidden(
     """
     if chunk < 0:
         raise InputError(f"logp_chunk is {chunk}; make it a number of targets, or 0 for all targets at once")
-    head = _Head(tied, temperature)
+    head = _Head(tied, temperature, cap)
     targets = token_id.shape[-1]
     if chunk == 0 or chunk >= targets:
-        return score(head.product(hidden, kernel.astype(hidden.dtype)), token_id, temperature=temperature)
+        return score(head.logits(hidden, kernel.astype(hidden.dtype)), token_id, temperature=temperature)
     chunks = -(-targets // chunk)
     size = -(-targets // chunks)  # as even as can be: padding is less than one target a chunk
     logp, entropy = _chunked(head, _split(hidden, 2, chunks, size), kernel, _split(token_id, 1, chunks, size))
@@ -77,6 +79,16 @@ class _Head:
 
     tied: bool
     temperature: float
+    cap: float | None
+
+    def logits(self, hidden, kernel):
+        """[.., E] -> [.., V], capped as the model does."""
+        raw = self.product(hidden, kernel)
+        return raw if self.cap is None else self.cap * jnp.tanh(raw / self.cap)
+
+    def uncapped(self, slope, logits):
+        """The slope by the logits as the slope by what was capped to them."""
+        return slope if self.cap is None else slope * (1 - jnp.square(logits / self.cap))
 
     def product(self, hidden, kernel):
         """[.., E] -> [.., V]."""
@@ -111,7 +123,7 @@ def _chunked_forward(head: _Head, hidden, kernel, token_id):
 
     def one(_, chunk):
         states, ids = chunk
-        logits = head.product(states, cast) / head.temperature
+        logits = head.logits(states, cast) / head.temperature
         top = logits.max(axis=-1)
         below = logits - top[..., None]
         weight = jnp.exp(below)
@@ -133,10 +145,11 @@ def _chunked_backward(head: _Head, kept, gradients):
     def one(total, chunk):
         states, ids, *floats = chunk
         norm, mean, of_logp, of_entropy = (leaf[..., None] for leaf in floats)
-        logp = head.product(states, cast) / head.temperature - norm
+        logits = head.logits(states, cast)
+        logp = logits / head.temperature - norm
         towards = jnp.where(_is_target(logp, ids), of_logp, 0.0)
         slope = towards - jnp.exp(logp) * (of_logp + of_entropy * (logp + mean))
-        slope = (slope / head.temperature).astype(hidden.dtype)
+        slope = head.uncapped(slope / head.temperature, logits).astype(hidden.dtype)
         return total + head.outer(states, slope), head.product_back(slope, cast).astype(hidden.dtype)
 
     zeros = jnp.zeros(kernel.shape, jnp.float32)

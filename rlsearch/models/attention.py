@@ -5,7 +5,7 @@ Axes: B rows, T tokens of a row, H query heads, K key/value heads, G = H / K, D 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,41 +32,85 @@ def visible(token_end: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
     return (key <= query) & (query < token_end[:, None, :])
 
 
+def near(position: Int[Array, "B T"], window: Int[Array, ""] | int) -> Bool[Array, "B T T"]:
+    """Whether query token q (axis 1) and key token k (axis 2) are less than ``window`` positions apart.
+
+    A window counts positions, not indices: between a token and its ancestor in a packed row lie other branches.
+    """
+    return position[:, :, None] - position[:, None, :] < window
+
+
 def masked_attention(
-    q: Float[Array, "B T H D"], k: Float[Array, "B K C D"], v: Float[Array, "B K C D"], mask: Bool[Array, "B T C"]
+    q: Float[Array, "B T H D"],
+    k: Float[Array, "B K C D"],
+    v: Float[Array, "B K C D"],
+    mask: Bool[Array, "B T C"],
+    *,
+    scale: float | None = None,
+    cap: float | None = None,
 ) -> Float[Array, "B T H D"]:
     """Grouped-query attention with an explicit mask; scores and softmax in float32.
 
-    Query head h reads key/value head ``h // G``. Every query must see at least one key.
+    Query head h reads key/value head ``h // G``. Every query must see at least one key. Scores are multiplied by
+    ``scale``, 1 / sqrt(D) where None, and with a ``cap`` softly capped before the mask: ``cap * tanh(scores / cap)``.
     """
     rows, tokens, heads, width = q.shape
     groups = heads // k.shape[1]
     q = q.reshape(rows, tokens, k.shape[1], groups, width)
-    scores = jnp.einsum("btkgd,bkcd->bkgtc", q, k, preferred_element_type=jnp.float32) * width**-0.5
+    scale = width**-0.5 if scale is None else scale
+    scores = jnp.einsum("btkgd,bkcd->bkgtc", q, k, preferred_element_type=jnp.float32) * scale
+    scores = scores if cap is None else cap * jnp.tanh(scores / cap)
     scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
     out = jnp.einsum("bkgtc,bkcd->btkgd", weights, v)
     return out.reshape(rows, tokens, heads, width)
 
 
+class Attend(Protocol):
+    """Attention of the queries of packed rows; with a ``window`` to keys less than that many positions back only."""
+
+    def __call__(
+        self,
+        q: Float[Array, "B T H D"],
+        k: Float[Array, "B T K D"],
+        v: Float[Array, "B T K D"],
+        *,
+        window: Int[Array, ""] | None = None,
+    ) -> Float[Array, "B T H D"]: ...
+
+
 def over_forest(
-    token_end: Int[Array, "B T"], *, implementation: str
-) -> Callable[[Float[Array, "B T H D"], Float[Array, "B T K D"], Float[Array, "B T K D"]], Float[Array, "B T H D"]]:
+    token_end: Int[Array, "B T"],
+    *,
+    implementation: str,
+    position: Int[Array, "B T"] | None = None,
+    scale: float | None = None,
+    cap: float | None = None,
+) -> Attend:
     """``attend(q, k, v)``, in which query q sees key k exactly when ``k <= q < token_end[k]``, as IMPLEMENTATIONS say.
 
-    The blocked ones need rows that are a multiple of their module's BLOCK.
+    ``position`` is needed where a window is given; ``scale`` and ``cap`` are as in ``masked_attention``. The blocked
+    ones need rows that are a multiple of their module's BLOCK.
 
     Raises:
-      InputError: an unknown implementation; when called, arrays that it cannot honour.
+      InputError: an unknown implementation; when called, arrays or arguments that it cannot honour.
     """
     if implementation == "dense":
         mask = visible(token_end)
-        return lambda q, k, v: masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), mask)
+
+        def dense(q, k, v, *, window=None):
+            seen = mask if window is None else mask & near(position, window)
+            return masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), seen, scale=scale, cap=cap)
+
+        return dense
     if implementation == "blocked":
-        return lambda q, k, v: attention_blocked.attend(q, k, v, token_end, block=attention_blocked.BLOCK)
+        return lambda q, k, v, *, window=None: attention_blocked.attend(
+            q, k, v, token_end, block=attention_blocked.BLOCK, position=position, window=window, scale=scale, cap=cap
+        )
     if implementation == "pallas":
-        block = attention_pallas.BLOCK
-        return lambda q, k, v: attention_pallas.attend(q, k, v, token_end, block=block, interpret=False)
+        return lambda q, k, v, *, window=None: attention_pallas.attend(
+            q, k, v, token_end, block=attention_pallas.BLOCK, interpret=False, window=window, scale=scale, cap=cap
+        )
     raise InputError(f"attention {implementation!r} is unknown{nearest(implementation, IMPLEMENTATIONS)}")
 
 

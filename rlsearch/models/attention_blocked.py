@@ -10,6 +10,7 @@ R = G b queries of a block, D head width.
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,15 @@ def attend(
     token_end: Int[Array, "B T"],
     *,
     block: int,
+    position: Int[Array, "B T"] | None = None,
+    window: Int[Array, ""] | None = None,
+    scale: float | None = None,
+    cap: float | None = None,
 ) -> Float[Array, "B T H D"]:
     """Query q sees key k exactly when ``k <= q < token_end[k]``; scores and softmax in float32.
+
+    With a ``window``, ``position[q] - position[k]`` must be less than it too. Scores are multiplied by ``scale``, 1 /
+    sqrt(D) where None, and with a ``cap`` softly capped: ``cap * tanh(scores / cap)``.
 
     Every row computes its own visible pairs of blocks, and all rows turn as often as the fullest one. Query head h
     reads key/value head ``h // G``. ``token_end[k]`` must exceed k: a query that saw no key would be NaN. Works under
@@ -40,38 +48,50 @@ def attend(
       InputError: rows that are no multiple of ``block``, or what else ``block_pairs.check`` refuses.
     """
     block_pairs.check(q, k, v, token_end, block=block)
-    return _attend(q, k, v, token_end, block)
+    form = _Form(block, q.shape[-1] ** -0.5 if scale is None else scale, cap)
+    reach = None if window is None else (position, window)
+    return _attend(q, k, v, token_end, reach, form)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _attend(q, k, v, token_end, block):
-    return _forward(q, k, v, token_end, block)[0]
+class _Form(NamedTuple):
+    """What is known when the loop is compiled."""
+
+    block: int
+    scale: float
+    cap: float | None
 
 
-def _forward(q, k, v, token_end, block):
-    pairs = block_pairs.by_query(token_end, block)
-    q, k, v, end = _blocks(q, k, v, token_end, block)
-    out, lse = jax.vmap(_row_forward, axis_name=ROWS)(q, k, v, end, pairs)
-    return _tokens(out, block), (q, k, v, end, pairs, out, lse)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _attend(q, k, v, token_end, reach, form):
+    return _forward(q, k, v, token_end, reach, form)[0]
 
 
-def _backward(block, saved, cotangent):
-    q, k, v, end, pairs, out, lse = saved
-    cotangent = _queries(cotangent, k.shape[2], block)
+def _forward(q, k, v, token_end, reach, form):
+    pairs = block_pairs.by_query(token_end, form.block, reach)
+    q, k, v, mask = *(_queries(x, k.shape[2], form.block) for x in (q, k, v)), _mask(token_end, reach, form.block)
+    row = functools.partial(_row_forward, form=form)
+    out, lse = jax.vmap(row, axis_name=ROWS)(q, k, v, mask, pairs)
+    return _tokens(out, form.block), (q, k, v, mask, pairs, out, lse)
+
+
+def _backward(form, saved, cotangent):
+    q, k, v, mask, pairs, out, lse = saved
+    cotangent = _queries(cotangent, k.shape[2], form.block)
     delta = jnp.einsum("...d,...d->...", cotangent, out, preferred_element_type=jnp.float32)
-    dq, dk, dv = jax.vmap(_row_backward, axis_name=ROWS)(q, k, v, end, pairs, cotangent, lse, delta)
-    return *(_tokens(x, block).astype(q.dtype) for x in (dq, dk, dv)), None
+    row = functools.partial(_row_backward, form=form)
+    dq, dk, dv = jax.vmap(row, axis_name=ROWS)(q, k, v, mask, pairs, cotangent, lse, delta)
+    return *(_tokens(x, form.block).astype(q.dtype) for x in (dq, dk, dv)), None, None
 
 
 _attend.defvjp(_forward, _backward)
 
 
-def _row_forward(q: Float[Array, "n K R D"], k: Float[Array, "n K b D"], v, end: Int[Array, "n b"], pairs):
+def _row_forward(q: Float[Array, "n K R D"], k: Float[Array, "n K b D"], v, mask: block_pairs.Mask, pairs, *, form):
     """Output and log-sum-exp [n, K, R] of one row."""
 
     def turn(step, carry):
         i, j = pairs.query[step], pairs.key[step]
-        scores, seen = _scores(q, k, end, i, j, step < pairs.count)
+        scores, seen = _scores(q, k, mask, i, j, step < pairs.count, form)
         highest, total, out = (x[i] for x in carry)
         new = jnp.maximum(highest, jnp.where(seen, scores, LOW).max(axis=-1))
         weights = jnp.where(seen, jnp.exp(scores - new[..., None]), 0.0)
@@ -85,16 +105,18 @@ def _row_forward(q: Float[Array, "n K R D"], k: Float[Array, "n K b D"], v, end:
     return (out / total[..., None]).astype(q.dtype), highest + jnp.log(total)
 
 
-def _row_backward(q, k, v, end, pairs, cotangent, lse: Float[Array, "n K R"], delta: Float[Array, "n K R"]):
+def _row_backward(q, k, v, mask, pairs, cotangent, lse: Float[Array, "n K R"], delta: Float[Array, "n K R"], *, form):
     """Gradients of one row by q, k and v, in float32; ``delta`` is the cotangent times the output, summed over D."""
-    scale = q.shape[-1] ** -0.5
 
     def turn(step, carry):
         i, j = pairs.query[step], pairs.key[step]
-        scores, seen = _scores(q, k, end, i, j, step < pairs.count)
+        scores, seen = _scores(q, k, mask, i, j, step < pairs.count, form)
         weights = jnp.where(seen, jnp.exp(scores - lse[i][..., None]), 0.0)
         moved = jnp.einsum("krd,kcd->krc", cotangent[i], v[j], preferred_element_type=jnp.float32)
-        moved = (weights * (moved - delta[i][..., None]) * scale).astype(q.dtype)
+        moved = weights * (moved - delta[i][..., None]) * form.scale
+        if form.cap is not None:  # the slope of the cap where the score lies
+            moved = moved * (1 - jnp.square(jnp.where(seen, scores, 0.0) / form.cap))
+        moved = moved.astype(q.dtype)
         dq = jnp.einsum("krc,kcd->krd", moved, k[j], preferred_element_type=jnp.float32)
         dk = jnp.einsum("krc,krd->kcd", moved, q[i], preferred_element_type=jnp.float32)
         dv = jnp.einsum("krc,krd->kcd", weights.astype(q.dtype), cotangent[i], preferred_element_type=jnp.float32)
@@ -104,10 +126,11 @@ def _row_backward(q, k, v, end, pairs, cotangent, lse: Float[Array, "n K R"], de
     return jax.lax.fori_loop(0, jax.lax.pmax(pairs.count, ROWS), turn, start)
 
 
-def _scores(q, k, end, i, j, used):
+def _scores(q, k, mask, i, j, used, form):
     """Scores [K, R, b] of a pair of blocks and which of them count; none do where the row is not ``used`` any more."""
-    scores = jnp.einsum("krd,kcd->krc", q[i], k[j], preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
-    seen = block_pairs.mask(i, j, end[j]) & used
+    scores = jnp.einsum("krd,kcd->krc", q[i], k[j], preferred_element_type=jnp.float32) * form.scale
+    scores = scores if form.cap is None else form.cap * jnp.tanh(scores / form.cap)
+    seen = block_pairs.mask(i, j, mask) & used
     groups = scores.shape[1] // len(seen)
     return scores, jnp.broadcast_to(jnp.tile(seen, (groups, 1))[None], scores.shape)
 
@@ -116,9 +139,13 @@ def _put(x, index, part):
     return jax.lax.dynamic_update_index_in_dim(x, part, index, axis=0)
 
 
-def _blocks(q, k, v, token_end, block):
-    kv_heads = k.shape[2]
-    return *(_queries(x, kv_heads, block) for x in (q, k, v)), token_end.reshape(len(token_end), -1, block)
+def _mask(token_end, reach, block: int) -> block_pairs.Mask:
+    rows = len(token_end)
+    end = token_end.reshape(rows, -1, block)
+    if reach is None:
+        return block_pairs.Mask(end, None, None)
+    position, window = reach
+    return block_pairs.Mask(end, position.reshape(end.shape), jnp.broadcast_to(window, (rows,)))
 
 
 def _queries(x: Float[Array, "B T H D"], kv_heads: int, block: int) -> Float[Array, "B n K R D"]:

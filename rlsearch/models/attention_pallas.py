@@ -40,6 +40,9 @@ def attend(
     *,
     block: int,
     interpret: bool,
+    window: Int[Array, ""] | None = None,
+    scale: float | None = None,
+    cap: float | None = None,
 ) -> Float[Array, "B T H D"]:
     """Query q sees key k exactly when ``k <= q < token_end[k]``; scores and softmax in float32.
 
@@ -52,9 +55,17 @@ def attend(
     axis of tokens may be sharded.
 
     Raises:
-      InputError: a block or head width that TPU tiles do not fit, more than a TPU core's memory holds, or what
-        ``block_pairs.check`` refuses.
+      InputError: a block or head width that TPU tiles do not fit, more than a TPU core's memory holds, a window, a cap
+        or a scale other than 1 / sqrt(D), which the kernel does not know, or what ``block_pairs.check`` refuses.
     """
+    for name, given in (("a sliding window", window), ("a soft cap", cap)):
+        if given is not None:
+            raise InputError(f"attention: the TPU kernel cannot honour {name}; set attention to 'blocked'")
+    if scale is not None and abs(scale * q.shape[-1] ** 0.5 - 1) > 1e-6:
+        raise InputError(
+            f"attention: the TPU kernel multiplies scores by {q.shape[-1] ** -0.5}, 1 / sqrt(head width), and cannot"
+            f" honour {scale}; set attention to 'blocked'"
+        )
     block_pairs.check(q, k, v, token_end, block=block)
     if not interpret:
         _check_tiles(q, k, block)

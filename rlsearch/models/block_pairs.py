@@ -24,34 +24,55 @@ class Pairs(NamedTuple):
     count: Int[Array, "B"]
 
 
-def by_query(token_end: Int[Array, "B T"], block: int) -> Pairs:
+class Mask(NamedTuple):
+    """What tells which tokens of blocks see each other; the last two are None where windows are not limited."""
+
+    end: Int[Array, "n b"]
+    position: Int[Array, "n b"] | None
+    window: Int[Array, ""] | None
+
+
+Reach = tuple[Int[Array, "B T"], Int[Array, ""]]  # positions, and how many of them a token sees
+
+
+def by_query(token_end: Int[Array, "B T"], block: int, reach: Reach | None = None) -> Pairs:
     """The pairs sorted by query block, then by key block."""
     query, key = np.tril_indices(token_end.shape[1] // block)
-    return _visible(token_end, block, query, key)
+    return _visible(token_end, block, query, key, reach)
 
 
 def by_key(token_end: Int[Array, "B T"], block: int) -> Pairs:
     """The pairs sorted by key block, then by query block."""
     key, query = np.triu_indices(token_end.shape[1] // block)
-    return _visible(token_end, block, query, key)
+    return _visible(token_end, block, query, key, None)
 
 
-def _visible(token_end, block: int, query: np.ndarray, key: np.ndarray) -> Pairs:
+def _visible(token_end, block: int, query: np.ndarray, key: np.ndarray, reach: Reach | None) -> Pairs:
     # In an earlier block every key index is below every query index, so some query sees some key exactly when the
     # first query does see the key that ends last. A token sees itself, so a block always sees itself.
     last = token_end.reshape(len(token_end), -1, block).max(axis=-1)
     seen = (last[:, key] > jnp.asarray(query * block)[None]) | jnp.asarray(query == key)[None]
+    if (
+        reach is not None
+    ):  # by the nearest pair of positions, which need not see each other: some pairs left in see nothing
+        position = reach[0].reshape(len(token_end), -1, block)
+        nearest = position.min(axis=-1)[:, query] - position.max(axis=-1)[:, key]
+        seen &= (nearest < reach[1]) | jnp.asarray(query == key)[None]
     count = seen.sum(axis=1, dtype=jnp.int32)
     order = jnp.argsort(~seen, axis=1, stable=True)
     order = jnp.take_along_axis(order, jnp.minimum(jnp.arange(len(key))[None], count[:, None] - 1), axis=1)
     return Pairs(jnp.asarray(query, jnp.int32)[order], jnp.asarray(key, jnp.int32)[order], count)
 
 
-def mask(query: Int[Array, ""], key: Int[Array, ""], end: Int[Array, "b"]) -> Bool[Array, "b b"]:
-    """Entry (q, k): whether token q of block ``query`` sees token k of block ``key``, whose tokens end at ``end``."""
+def mask(query: Int[Array, ""], key: Int[Array, ""], of: Mask) -> Bool[Array, "b b"]:
+    """Entry (q, k): whether token q of block ``query`` sees token k of block ``key``."""
+    end = of.end[key]
     within = jnp.arange(end.shape[0])
     q, k = (query * end.shape[0] + within)[:, None], (key * end.shape[0] + within)[None, :]
-    return (k <= q) & (q < end[None, :])
+    seen = (k <= q) & (q < end[None, :])
+    if of.window is None:
+        return seen
+    return seen & (of.position[query][:, None] - of.position[key][None, :] < of.window)
 
 
 def check(

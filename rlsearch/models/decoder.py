@@ -1,97 +1,82 @@
-"""The decoder policy: RMSNorm, rotary positions, grouped-query attention, SwiGLU; Llama and Qwen2 as data.
+"""The decoder policy: RMSNorm, rotary positions, grouped-query attention, gated feed-forward layers or experts.
 
 Linen declares the parameters of one block; everything else is plain functions of a parameter pytree whose blocks are
-stacked along axis 0. Axes: B rows, T tokens, S cache slots, C cache capacity, E model width, H/K query and key/value
-heads, D head width, F feed-forward width, V vocabulary, L layers.
+stacked along axis 0. What a family does otherwise is data in ``DecoderConfig``.
+Axes: B rows, T tokens, S cache slots, C cache capacity, E model width, H/K query and key/value heads, D head width,
+F feed-forward width, V vocabulary, L layers, N tokens of a batch, X experts, k experts of a token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from rlsearch.errors import InputError
+from rlsearch.errors import InputError, nearest
 from rlsearch.models import rope
+from rlsearch.models.architecture import FAMILIES, DecoderConfig, Experts, RopeScaling, Sliding
 from rlsearch.models.attention import masked_attention, over_forest
+
+__all__ = [
+    "FAMILIES", "REMAT", "Cache", "DecoderConfig", "Experts", "Params", "RopeScaling", "Sliding", "apply",
+    "check_remat", "empty_cache", "extend", "head", "init", "logits", "parameter_count", "unstack",
+]  # fmt: skip
 
 Params = dict[str, Any]
 LayerCache = tuple[Float[Array, "S K C D"], Float[Array, "S K C D"]]
 Cache = tuple[LayerCache, ...]  # one (keys, values) per layer; index along C is the token's position
 
-FAMILIES = ("llama", "qwen2")
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """The architecture of a policy, as ``configs/models/`` states it."""
-
-    family: str  # which Hugging Face architecture it is exported as: one of FAMILIES
-    vocab_size: int
-    d_model: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    d_ff: int
-    rope_theta: float
-    norm_eps: float
-    qkv_bias: bool
-    tied: bool  # the head is the transposed embedding
-    max_positions: int
-    dtype: str  # of activations
-    param_dtype: str
-
-    def __post_init__(self):
-        if self.family not in FAMILIES:
-            raise InputError(f"model family {self.family!r}: known are {', '.join(FAMILIES)}")
-        if self.n_heads % self.n_kv_heads:
-            raise InputError(f"model: {self.n_heads} query heads cannot share {self.n_kv_heads} key/value heads evenly")
-        if self.head_dim % 2:
-            raise InputError(f"model: rotary positions need an even head_dim, got {self.head_dim}")
-        if self.qkv_bias != (self.family == "qwen2"):
-            raise InputError(f"model: family {self.family!r} needs qkv_bias={self.family == 'qwen2'}")
+# What the forward pass of a block keeps for the backward pass, which computes the rest again. "none" keeps all;
+# "full" keeps the block's input only; "dots" keeps the results of the products with weights as well.
+REMAT: dict[str, Callable | None] = {
+    "none": None,
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
 
 
 class Norm(nn.Module):
-    """RMSNorm in float32 (Zhang and Sennrich, 2019)."""
-
-    eps: float
-    param_dtype: Any
-
-    @nn.compact
-    def __call__(self, x):
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), self.param_dtype)
-        y = x.astype(jnp.float32)
-        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.eps)
-        return (y * jnp.expand_dims(scale, range(y.ndim - 1))).astype(x.dtype)
-
-
-class Attention(nn.Module):
-    """Projections and rotary positions around ``attend(q, k, v) -> (out, cache)``."""
+    """RMSNorm in float32 (Zhang and Sennrich, 2019); with ``unit_offset`` it multiplies by one plus its scale."""
 
     cfg: DecoderConfig
 
     @nn.compact
-    def __call__(self, x, position, attend):
+    def __call__(self, x):
+        offset = self.cfg.unit_offset
+        start = nn.initializers.zeros if offset else nn.initializers.ones
+        scale = self.param("scale", start, (x.shape[-1],), jnp.dtype(self.cfg.param_dtype)).astype(jnp.float32)
+        y = x.astype(jnp.float32)
+        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.cfg.norm_eps)
+        return (y * jnp.expand_dims(1.0 + scale if offset else scale, range(y.ndim - 1))).astype(x.dtype)
+
+
+class Attention(nn.Module):
+    """Projections, norms of a head and rotary positions around ``attend(q, k, v) -> (out, cache)``."""
+
+    cfg: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x, position, frequency, attend):
         cfg = self.cfg
         kinds = {"dtype": jnp.dtype(cfg.dtype), "param_dtype": jnp.dtype(cfg.param_dtype)}
         kinds["kernel_init"] = nn.initializers.normal(cfg.d_model**-0.5)
         q = nn.DenseGeneral((cfg.n_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="q", **kinds)(x)
         k = nn.DenseGeneral((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="k", **kinds)(x)
         v = nn.DenseGeneral((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="v", **kinds)(x)
-        q, k = rope.rotate(q, position, cfg.rope_theta), rope.rotate(k, position, cfg.rope_theta)
-        out, cache = attend(q, k, v)
+        if cfg.qk_norm:
+            q, k = Norm(cfg, name="q_norm")(q), Norm(cfg, name="k_norm")(k)
+        out, cache = attend(rope.rotate(q, position, frequency), rope.rotate(k, position, frequency), v)
         kinds["kernel_init"] = nn.initializers.normal((cfg.n_heads * cfg.head_dim * 2 * cfg.n_layers) ** -0.5)
         return nn.DenseGeneral(cfg.d_model, axis=(-2, -1), use_bias=False, name="o", **kinds)(out), cache
 
 
 class Mlp(nn.Module):
-    """SwiGLU (Shazeer, 2020): ``down(silu(gate(x)) * up(x))``."""
+    """A gated linear unit (Shazeer, 2020): ``down(activation(gate(x)) * up(x))``."""
 
     cfg: DecoderConfig
 
@@ -103,7 +88,58 @@ class Mlp(nn.Module):
         narrow = nn.initializers.normal((cfg.d_ff * 2 * cfg.n_layers) ** -0.5)
         gate = nn.Dense(cfg.d_ff, name="gate", kernel_init=wide, **kinds)(x)
         up = nn.Dense(cfg.d_ff, name="up", kernel_init=wide, **kinds)(x)
-        return nn.Dense(cfg.d_model, name="down", kernel_init=narrow, **kinds)(nn.silu(gate) * up)
+        return nn.Dense(cfg.d_model, name="down", kernel_init=narrow, **kinds)(_activation(cfg)(gate) * up)
+
+
+class Kernel(nn.Module):
+    """One array of weights, under the name ``kernel``."""
+
+    shape: tuple[int, ...]
+    deviation: float
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self):
+        return self.param("kernel", nn.initializers.normal(self.deviation), self.shape, self.param_dtype)
+
+
+class Moe(nn.Module):
+    """A gated linear unit for every expert; each token goes to the ``per_token`` likeliest of a softmax over all.
+
+    The router is computed in float32. Tokens are sorted by expert, so that each expert multiplies its own only; none is
+    dropped.
+    """
+
+    cfg: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x):
+        cfg, experts = self.cfg, self.cfg.experts
+        kind, dtype = jnp.dtype(cfg.param_dtype), jnp.dtype(cfg.dtype)
+        width, wide, narrow = experts.d_ff, cfg.d_model**-0.5, (experts.d_ff * 2 * cfg.n_layers) ** -0.5
+        router = Kernel((cfg.d_model, experts.count), wide, kind, name="router")()
+        gate = Kernel((experts.count, cfg.d_model, width), wide, kind, name="gate")().astype(dtype)
+        up = Kernel((experts.count, cfg.d_model, width), wide, kind, name="up")().astype(dtype)
+        down = Kernel((experts.count, width, cfg.d_model), narrow, kind, name="down")().astype(dtype)
+        tokens = x.reshape(-1, cfg.d_model)
+        chosen, weight = route(tokens, router, experts)
+        order = jnp.argsort(chosen.reshape(-1), stable=True)
+        sizes = jnp.bincount(chosen.reshape(-1), length=experts.count).astype(jnp.int32)
+        sorted_tokens = tokens[order // experts.per_token]
+        inside = _activation(cfg)(jax.lax.ragged_dot(sorted_tokens, gate, sizes))
+        inside = inside * jax.lax.ragged_dot(sorted_tokens, up, sizes)
+        out = jax.lax.ragged_dot(inside, down, sizes)[jnp.argsort(order)]
+        out = out.reshape(*chosen.shape, -1) * weight[..., None].astype(dtype)
+        return out.sum(axis=1).reshape(x.shape)
+
+
+def route(
+    tokens: Float[Array, "N E"], router: Float[Array, "E X"], experts: Experts
+) -> tuple[Int[Array, "N k"], Float[Array, "N k"]]:
+    """The experts of every token, likeliest first, and their weights in float32."""
+    scores = jnp.matmul(tokens, router.astype(tokens.dtype), preferred_element_type=jnp.float32)
+    weight, chosen = jax.lax.top_k(jax.nn.softmax(scores, axis=-1), experts.per_token)
+    return chosen, weight / weight.sum(axis=-1, keepdims=True) if experts.normalise else weight
 
 
 class Block(nn.Module):
@@ -112,11 +148,17 @@ class Block(nn.Module):
     cfg: DecoderConfig
 
     @nn.compact
-    def __call__(self, x, position, attend):
-        kinds = {"eps": self.cfg.norm_eps, "param_dtype": jnp.dtype(self.cfg.param_dtype)}
-        out, cache = Attention(self.cfg, name="attn")(Norm(name="attn_norm", **kinds)(x), position, attend)
-        x = x + out
-        return x + Mlp(self.cfg, name="mlp")(Norm(name="mlp_norm", **kinds)(x)), cache
+    def __call__(self, x, position, frequency, attend):
+        cfg = self.cfg
+        out, cache = Attention(cfg, name="attn")(Norm(cfg, name="attn_norm")(x), position, frequency, attend)
+        x = x + (Norm(cfg, name="attn_post_norm")(out) if cfg.post_norms else out)
+        feed_forward = Mlp(cfg, name="mlp") if cfg.experts is None else Moe(cfg, name="moe")
+        out = feed_forward(Norm(cfg, name="mlp_norm")(x))
+        return x + (Norm(cfg, name="mlp_post_norm")(out) if cfg.post_norms else out), cache
+
+
+def _activation(cfg: DecoderConfig) -> Callable:
+    return nn.silu if cfg.activation == "silu" else lambda x: nn.gelu(x, approximate=True)
 
 
 def init(key: Array, cfg: DecoderConfig) -> Params:
@@ -126,12 +168,12 @@ def init(key: Array, cfg: DecoderConfig) -> Params:
     x, position = jnp.zeros((1, 1, cfg.d_model), jnp.dtype(cfg.dtype)), jnp.zeros((1, 1), jnp.int32)
 
     def one_block(block_key):
-        return Block(cfg).init(block_key, x, position, lambda q, k, v: (q, None))["params"]
+        return Block(cfg).init(block_key, x, position, _frequency(cfg, 0), lambda q, k, v: (q, None))["params"]
 
     params = {
         "embed": {"embedding": jax.random.normal(embed_key, (cfg.vocab_size, cfg.d_model), dtype) * cfg.d_model**-0.5},
         "blocks": jax.vmap(one_block)(jax.random.split(block_key, cfg.n_layers)),
-        "final_norm": {"scale": jnp.ones((cfg.d_model,), dtype)},
+        "final_norm": {"scale": jnp.full((cfg.d_model,), 0 if cfg.unit_offset else 1, dtype)},
     }
     if not cfg.tied:
         head = jax.random.normal(head_key, (cfg.d_model, cfg.vocab_size), dtype) * cfg.d_model**-0.5
@@ -146,24 +188,49 @@ def apply(
     token_id: Int[Array, "B T"],
     position: Int[Array, "B T"],
     token_end: Int[Array, "B T"],
-    remat: bool,
+    remat: str | bool,
     attention: str,
 ) -> Float[Array, "B T E"]:
-    """Hidden states of packed rows, after the final norm; ``remat`` recomputes each block in the backward pass.
+    """Hidden states of packed rows, after the final norm.
 
-    ``attention`` is one of ``attention.IMPLEMENTATIONS``, and raises what that one cannot honour.
+    ``remat`` names a policy of REMAT; False is "none" and True is "full". ``attention`` is one of
+    ``attention.IMPLEMENTATIONS``, and raises what that one cannot honour.
     """
-    mix = over_forest(token_end, implementation=attention)
-
-    def attend(q, k, v):
-        return mix(q, k, v), None
+    mix = over_forest(
+        token_end, implementation=attention, position=position, scale=cfg.score_scale, cap=cfg.attention_cap
+    )
 
     def block(x, layer):
-        return Block(cfg).apply({"params": layer}, x, position, attend)[0], None
+        weights, frequency, window = layer
+
+        def attend(q, k, v):
+            return mix(q, k, v, window=window), None
+
+        return Block(cfg).apply({"params": weights}, x, position, frequency, attend)[0], None
+
+    def alike(x, weights):
+        return block(x, (weights, _frequency(cfg, 0), None))
 
     x = _embed(params, cfg, token_id)
-    x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["blocks"])
+    if cfg.sliding is None:
+        x, _ = jax.lax.scan(_rematerialised(alike, remat), x, params["blocks"])
+    else:  # layers differ in data alone, so that one scan holds them
+        frequency = jnp.stack([_frequency(cfg, layer) for layer in range(cfg.n_layers)])
+        window = jnp.asarray([_window(cfg, layer) for layer in range(cfg.n_layers)], jnp.int32)
+        x, _ = jax.lax.scan(_rematerialised(block, remat), x, (params["blocks"], frequency, window))
     return _norm(cfg, params["final_norm"], x)
+
+
+def check_remat(remat: str | bool) -> str:
+    """The name of a policy of REMAT.
+
+    Raises:
+      InputError: no such policy.
+    """
+    name = {False: "none", True: "full"}.get(remat, remat)
+    if name not in REMAT:
+        raise InputError(f"remat {name!r} is unknown{nearest(str(name), REMAT)}")
+    return name
 
 
 def extend(
@@ -176,25 +243,28 @@ def extend(
     jit a write past the end would be moved). Blocks are unrolled: a scan would copy every layer's weights each step.
     """
     position = start[:, None] + jnp.arange(token_id.shape[1])[None]
-    mask = jnp.arange(cache[0][0].shape[2])[None, None] <= position[:, :, None]
+    back = position[:, :, None] - jnp.arange(cache[0][0].shape[2])[None, None]
     write = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (0, at, 0)))
     x, written = _embed(params, cfg, token_id), []
-    for layer, (keys, values) in zip(unstack(params["blocks"], cfg.n_layers), cache, strict=True):
+    for layer, (weights, old) in enumerate(zip(unstack(params["blocks"], cfg.n_layers), cache, strict=True)):
+        mask = (back >= 0) & (back < _window(cfg, layer)) if cfg.slides(layer) else back >= 0
 
-        def attend(q, k, v, keys=keys, values=values):
-            keys = write(keys, k.swapaxes(1, 2).astype(keys.dtype), start)
-            values = write(values, v.swapaxes(1, 2).astype(values.dtype), start)
-            return masked_attention(q, keys, values, mask), (keys, values)
+        def attend(q, k, v, old=old, mask=mask):
+            keys = write(old[0], k.swapaxes(1, 2).astype(old[0].dtype), start)
+            values = write(old[1], v.swapaxes(1, 2).astype(old[1].dtype), start)
+            out = masked_attention(q, keys, values, mask, scale=cfg.score_scale, cap=cfg.attention_cap)
+            return out, (keys, values)
 
-        x, layer_cache = Block(cfg).apply({"params": layer}, x, position, attend)
-        written.append(layer_cache)
+        x, new = Block(cfg).apply({"params": weights}, x, position, _frequency(cfg, layer), attend)
+        written.append(new)
     return _norm(cfg, params["final_norm"], x), tuple(written)
 
 
 def logits(params: Params, cfg: DecoderConfig, hidden: Float[Array, "... E"]) -> Float[Array, "... V"]:
     """Next-token logits in float32."""
     kernel = head(params, cfg).T if cfg.tied else head(params, cfg)
-    return jnp.matmul(hidden, kernel.astype(hidden.dtype), preferred_element_type=jnp.float32)
+    raw = jnp.matmul(hidden, kernel.astype(hidden.dtype), preferred_element_type=jnp.float32)
+    return raw if cfg.logit_cap is None else cfg.logit_cap * jnp.tanh(raw / cfg.logit_cap)
 
 
 def head(params: Params, cfg: DecoderConfig) -> Float[Array, "E V"] | Float[Array, "V E"]:
@@ -221,8 +291,26 @@ def parameter_count(params: Params) -> int:
 
 
 def _embed(params, cfg, token_id):
-    return params["embed"]["embedding"][token_id].astype(cfg.dtype)
+    x = params["embed"]["embedding"][token_id].astype(cfg.dtype)
+    return x * jnp.asarray(cfg.d_model**0.5, cfg.dtype) if cfg.scale_embedding else x
 
 
 def _norm(cfg, scale, x):
-    return Norm(cfg.norm_eps, jnp.dtype(cfg.param_dtype)).apply({"params": scale}, x)
+    return Norm(cfg).apply({"params": scale}, x)
+
+
+def _frequency(cfg: DecoderConfig, layer: int) -> Float[Array, "F"]:
+    """Rotary frequencies of a layer."""
+    if cfg.slides(layer):
+        return rope.frequencies(cfg.head_dim, cfg.sliding.rope_theta)
+    return rope.frequencies(cfg.head_dim, cfg.rope_theta, cfg.rope_scaling)
+
+
+def _window(cfg: DecoderConfig, layer: int) -> int:
+    """How many positions a layer sees, the token's own included."""
+    return cfg.sliding.window if cfg.slides(layer) else np.iinfo(np.int32).max
+
+
+def _rematerialised(block: Callable, remat: str | bool) -> Callable:
+    policy = REMAT[check_remat(remat)]
+    return block if policy is None else jax.checkpoint(block, policy=policy, prevent_cse=False)

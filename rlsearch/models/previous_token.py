@@ -20,7 +20,7 @@ def previous_token_head(params: Params, cfg: DecoderConfig, *, layer: int, head:
     if not cfg.qkv_bias or cfg.n_heads != cfg.n_kv_heads:
         raise ValueError("a previous-token head needs q/k biases and a key/value head of its own")
     half, planes = cfg.head_dim // 2, min(4, cfg.head_dim // 2)
-    angle = rope.frequencies(cfg.head_dim, cfg.rope_theta)[:planes]
+    angle = rope.frequencies(cfg.head_dim, cfg.rope_theta, cfg.rope_scaling)[:planes]
     query = jnp.zeros(cfg.head_dim).at[:planes].set(jnp.cos(angle)).at[half : half + planes].set(-jnp.sin(angle))
     key = jnp.zeros(cfg.head_dim).at[:planes].set(1.0)
     attn = params["blocks"]["attn"]

@@ -20,12 +20,16 @@ ROWS = P(("data", "fsdp"))  # rows of a batch lie over both; weights are gathere
 # Decoder parameters. The first axis of a block's leaf is the layer.
 TABLE: tuple[tuple[str, P], ...] = (
     (r"embed/embedding", P("model", "fsdp")),
-    (r"blocks/(attn_norm|mlp_norm)/scale", P()),
+    (r"blocks/(attn|mlp)(_post)?_norm/scale", P()),
+    (r"blocks/attn/(q|k)_norm/scale", P()),
     (r"blocks/attn/(q|k|v)/kernel", P(None, "fsdp", "model", None)),
     (r"blocks/attn/(q|k|v)/bias", P(None, "model", None)),
     (r"blocks/attn/o/kernel", P(None, "model", None, "fsdp")),
     (r"blocks/mlp/(gate|up)/kernel", P(None, "fsdp", "model")),
     (r"blocks/mlp/down/kernel", P(None, "model", "fsdp")),
+    (r"blocks/moe/router/kernel", P(None, "fsdp", None)),
+    (r"blocks/moe/(gate|up)/kernel", P(None, "model", "fsdp", None)),  # experts lie over the model axis
+    (r"blocks/moe/down/kernel", P(None, "model", None, "fsdp")),
     (r"final_norm/scale", P()),
     (r"head/kernel", P("fsdp", "model")),
     (r"value/(kernel|bias)", P()),

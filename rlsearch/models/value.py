@@ -24,7 +24,7 @@ def apply(
     token_id: Int[Array, "B T"],
     position: Int[Array, "B T"],
     token_end: Int[Array, "B T"],
-    remat: bool,
+    remat: str | bool,
     attention: str,
 ) -> Float[Array, "B T"]:
     """Values after each token of packed rows, in float32; see ``decoder.apply`` for the arguments."""

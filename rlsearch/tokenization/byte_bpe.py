@@ -1,9 +1,14 @@
-"""Byte-level BPE, as Qwen, Llama 3 and SmolLM have it, behind the tokenizer protocol."""
+"""BPE over bytes behind the tokenizer protocol: byte-level as in Qwen, Llama 3 and SmolLM, or as Gemma has it.
+
+Byte-level vocabularies write every byte as a character of an alphabet; Gemma's write text with U+2581 for a space, and
+what they do not know as bytes such as ``<0x0A>``.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,9 @@ import tokenizers
 
 from rlsearch.errors import InputError
 from rlsearch.tokenization.hub_files import write_tokenizer_files
+
+SPACE = "\u2581"
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class ByteBPETokenizer:
@@ -31,8 +39,10 @@ class ByteBPETokenizer:
         """
         self._document = {**document, "truncation": None, "padding": None}
         self._control = tokenizers.Tokenizer.from_str(json.dumps(self._document))
-        # Without its added tokens a tokenizer cannot be talked into one, whatever the text says.
-        self._plain = tokenizers.Tokenizer.from_str(json.dumps({**self._document, "added_tokens": []}))
+        # Without its added tokens a tokenizer cannot be talked into one, whatever the text says. Runs of whitespace,
+        # which Gemma has among them, say nothing.
+        harmless = [token for token in document["added_tokens"] if not token["content"].strip(f" \t\n\r{SPACE}")]
+        self._plain = tokenizers.Tokenizer.from_str(json.dumps({**self._document, "added_tokens": harmless}))
         self._added = {token["id"]: token["content"] for token in document["added_tokens"]}
         self._config = dict(config)
         self.vocab_size: int = 1 + max([*document["model"]["vocab"].values(), *self._added])
@@ -67,11 +77,19 @@ class ByteBPETokenizer:
     @functools.cached_property
     def _bytes(self) -> list[bytes]:
         table = byte_alphabet()
+        fallback = self._document["model"].get("byte_fallback", False)
         known = [b""] * self.vocab_size
         for token, index in self._document["model"]["vocab"].items():
-            known[index] = token.encode() if index in self._added else bytes(table[character] for character in token)
+            if index in self._added:
+                continue
+            if not fallback:
+                known[index] = bytes(table[character] for character in token)
+            elif _BYTE.fullmatch(token):
+                known[index] = bytes([int(token[3:5], 16)])
+            else:
+                known[index] = token.replace(SPACE, " ").encode()
         for index, content in self._added.items():
-            known[index] = content.encode()
+            known[index] = (content.replace(SPACE, " ") if fallback else content).encode()
         return known
 
     def save(self, directory: Path) -> None:
@@ -89,12 +107,21 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def check_document(document: dict[str, Any], where: str) -> None:
-    """Refuses a ``tokenizer.json`` that is not byte-level BPE.
+    """Refuses a ``tokenizer.json`` that is not BPE over bytes of either kind.
 
     Raises:
-      InputError: another model, another decoder, or a token with a character outside the byte alphabet.
+      InputError: another model, another decoder, a token with a character outside the byte alphabet, or, where bytes
+        have tokens of their own, one that has none.
     """
     kind = document.get("model", {}).get("type")
+    if kind == "BPE" and document["model"].get("byte_fallback"):
+        missing = [f"<0x{byte:02X}>" for byte in range(256) if f"<0x{byte:02X}>" not in document["model"]["vocab"]]
+        if missing or '"ByteFallback"' not in json.dumps(document.get("decoder")):
+            raise InputError(
+                f"{where}: BPE with byte_fallback needs a token for each byte and a decoder 'ByteFallback'; it misses"
+                f" {', '.join(missing[:3]) or 'the decoder'}"
+            )
+        return
     if kind != "BPE" or '"ByteLevel"' not in json.dumps(document.get("decoder")):
         decoder = (document.get("decoder") or {}).get("type")
         raise InputError(f"{where}: model {kind!r} with decoder {decoder!r}; only BPE with decoder 'ByteLevel' is read")

@@ -9,10 +9,14 @@ from rlsearch.tokenization.types import Tokenizer
 
 
 def load(directory: Path) -> Tokenizer:
-    """The SentencePiece tokenizer where there is a ``tokenizer.model``, else byte-level BPE from ``tokenizer.json``.
+    """BPE where ``tokenizer.json`` says so, else SentencePiece from ``tokenizer.model``.
+
+    Gemma has both files, of which the second is a BPE that SentencePiece runs; the first says the same and more.
 
     Raises:
       InputError: neither is there, or what is there cannot be used.
     """
     directory = Path(directory)
-    return spm.load(directory) if (directory / spm.MODEL_FILE).is_file() else byte_bpe_files.load(directory)
+    if not (directory / spm.MODEL_FILE).is_file() or byte_bpe_files.is_bpe(directory):
+        return byte_bpe_files.load(directory)
+    return spm.load(directory)

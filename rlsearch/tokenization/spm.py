@@ -29,8 +29,9 @@ class SentencePieceTokenizer:
     text without U+2581, which SentencePiece cannot tell from a space.
     """
 
-    def __init__(self, model: bytes):
+    def __init__(self, model: bytes, *, chat_template: str | None = None):
         self._model = model
+        self.chat_template = chat_template
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._proto = sentencepiece_model_pb2.ModelProto.FromString(model)
         self._pieces = self._proto.pieces
@@ -85,12 +86,17 @@ class SentencePieceTokenizer:
         if not any(piece.type == _Piece.BYTE for piece in self._pieces):
             raise InputError(f"{where}: trained without byte_fallback, so characters could be lost; train it with")
 
+    @property
+    def specials(self) -> dict[str, str]:
+        """Special tokens by the names that chat templates use."""
+        name = self._processor.id_to_piece
+        return {"eos_token": name(self.eos_ids[0]), "pad_token": name(self.pad_id), "unk_token": name(self.unk_id)}
+
     def save(self, directory: Path) -> None:
         """Writes ``tokenizer.model`` and the files that Hugging Face ``AutoTokenizer`` loads."""
-        name = self._processor.id_to_piece
-        specials = {"eos_token": name(self.eos_ids[0]), "pad_token": name(self.pad_id), "unk_token": name(self.unk_id)}
+        config = plain_config() | ({} if self.chat_template is None else {"chat_template": self.chat_template})
         write_tokenizer_files(
-            directory, tokenizer_json=tokenizer_json(self._proto), config=plain_config(), specials=specials
+            directory, tokenizer_json=tokenizer_json(self._proto), config=config, specials=self.specials
         )
         (directory / MODEL_FILE).write_bytes(self._model)
 
@@ -113,7 +119,9 @@ def load(path: Path) -> SentencePieceTokenizer:
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a directory that holds {MODEL_FILE}")
     try:
-        tokenizer = SentencePieceTokenizer(path.read_bytes())
+        template = path.with_name("chat_template.jinja")
+        chat = template.read_text(encoding="utf-8") if template.is_file() else None
+        tokenizer = SentencePieceTokenizer(path.read_bytes(), chat_template=chat)
     except (RuntimeError, DecodeError) as error:
         raise InputError(f"{path}: not a SentencePiece model ({error}); is the file cut short?") from error
     tokenizer.check(str(path))

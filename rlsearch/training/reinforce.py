@@ -46,7 +46,7 @@ class RlConfig:
     evaluate_every: int  # 0 evaluates only before and after
     snapshot_every: int  # rollouts written for the report; 0 writes none
     snapshot_trees: int
-    remat: bool
+    remat: str | bool
     attention: str  # one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
     logp_gap: float  # mean difference between the sampler's log-probabilities and the step's that stops a run, in nats

@@ -45,7 +45,7 @@ class StepConfig:
     loss: LossConfig
     weights: tuple[float, ...]  # of the reward columns
     temperature: float
-    remat: bool
+    remat: str | bool
     attention: str  # of rows: one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once, 0 for all (``logprob.score_hidden``)
 
@@ -178,7 +178,7 @@ def make_supervised_step(
     mesh: Mesh,
     *,
     attention: str,
-    remat: bool,
+    remat: str | bool,
     logp_chunk: int,
 ) -> Callable:
     """Builds ``step(state, rows, blocks) -> (state, metrics)``: maximum likelihood of the targets."""
@@ -206,7 +206,7 @@ def target_logps(
     *,
     attention: str,
     temperature: float,
-    remat: bool,
+    remat: str | bool,
     logp_chunk: int,
 ):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
@@ -216,11 +216,12 @@ def target_logps(
     )  # fmt: skip
     chosen = jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
     return logprob.score_hidden(
-        chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk
-    )
+        chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk,
+        cap=model.logit_cap,
+    )  # fmt: skip
 
 
-def target_values(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: bool):
+def target_values(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool):
     """The critic's value of the state before every target, [R, S]: after the token that precedes it on its path."""
     values = value.apply(
         params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,

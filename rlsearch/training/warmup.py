@@ -37,7 +37,7 @@ class WarmupConfig:
     log_every: int
     checkpoint_every: int
     keep: int  # checkpoints kept
-    remat: bool
+    remat: str | bool
     attention: str  # one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
 

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from rlsearch.errors import InputError
 from rlsearch.interop.export import export_model
-from rlsearch.interop.load import import_model
+from rlsearch.interop.load import check_vocabulary, import_model
 from tests.interop.small import config, parameters, tokenizer
 
 NORM = "model.layers.1.input_layernorm.weight"
@@ -50,6 +50,70 @@ def test_wrong_tensors_are_named(exported, change, message):
         import_model(exported)
 
 
+def test_a_tied_head_may_be_stored_twice(exported):
+    """As in Qwen3-0.6B's files; another array under that name has no place."""
+    _, before = import_model(exported)
+    _change(exported, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].copy()}))
+    assert jax.tree.structure(import_model(exported)[1]) == jax.tree.structure(before)
+    _change(exported, lambda t: t.update({"lm_head.weight": 2 * t["model.embed_tokens.weight"]}))
+    with pytest.raises(InputError, match=r"no place .* with a tied head: lm_head\.weight"):
+        import_model(exported)
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused():
+    cfg = config("qwen2", tied=True, dtype="float32", vocab_size=100)
+    with pytest.raises(InputError, match=f"here: the tokenizer has {tokenizer().vocab_size} ids but .* only 100 rows"):
+        check_vocabulary(tokenizer(), cfg, where="here")
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_the_text_part_of_a_gemma_that_sees_images(tmp_path, prefix):
+    """The published 4B names little in its text_config and leaves the rest to transformers."""
+    sliding = {"window": 9, "full_every": 6, "rope_theta": 10000.0}
+    cfg = config(
+        "gemma3_text", tied=True, dtype="float32", sliding=sliding, rope_theta=1e6, n_heads=8, n_kv_heads=4,
+        query_scalar=256.0, head_dim=256, max_positions=131072,
+    )  # fmt: skip
+    params = parameters(cfg)
+    export_model(tmp_path / "m", params, cfg, tokenizer())
+    whole = load_file(tmp_path / "m" / "model.safetensors")
+    whole = {prefix + name.removeprefix("model."): array for name, array in whole.items()}
+    whole["vision_tower.vision_model.post_layernorm.bias"] = np.zeros(3, np.float32)
+    whole["multi_modal_projector.mm_soft_emb_norm.weight"] = np.zeros(3, np.float32)
+    save_file(whole, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
+    text = {
+        "hidden_size": 48, "intermediate_size": 80, "model_type": "gemma3_text", "num_hidden_layers": 4,
+        "rope_scaling": {"factor": 2.0, "rope_type": "linear"}, "sliding_window": 9, "vocab_size": cfg.vocab_size,
+    }  # fmt: skip
+    outer = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": "float32"}
+    (tmp_path / "m" / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+    read_cfg, read = import_model(tmp_path / "m")
+    assert read_cfg == cfg
+    jax.tree.map(np.testing.assert_array_equal, read, params)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("gemma3_text", {"layer_types": ["full_attention", *["sliding_attention"] * 3]}, "only every n-th layer"),
+        ("gemma3_text", {"rope_local_base_freq": 7.0}, "rope_local_base_freq is 7.0 but"),
+        ("gemma3_text", {"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}, "needs attention_cap=None, got 50.0"),
+        ("gemma2", {"sliding_window": ...}, "missing sliding_window"),
+        ("qwen3_moe", {"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\]"),
+        ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
+        ("qwen3_moe", {"num_experts": ...}, "missing num_experts"),
+        ("llama", {"attention_bias": True}, "attention_bias is True"),
+    ],
+)
+def test_configs_of_other_families_are_named_too(tmp_path, family, changes, message):
+    cfg = config(family, tied=True, dtype="float32")
+    export_model(tmp_path / "m", parameters(cfg), cfg, tokenizer())
+    _configure(tmp_path / "m", **changes)
+    with pytest.raises(InputError, match=message):
+        import_model(tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -59,7 +123,9 @@ def test_wrong_tensors_are_named(exported, change, message):
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type is 'yarn'"),
         ({"rope_theta": 5.0}, "rope_theta is 5.0 but"),
         ({"rope_theta": ..., "rope_parameters": ...}, "no rope_theta"),
-        ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling"),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling is .* but rope_parameters"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_scaling: rope_type is 'dynamic'"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "'llama3' misses high_freq_factor, low_freq"),
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"dtype": "float16"}, "dtype is 'float16'"),
         ({"hidden_size": ...}, "missing hidden_size"),

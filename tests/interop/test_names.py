@@ -8,16 +8,18 @@ from rlsearch.interop.names import Layout
 from tests.interop.small import config
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", sorted(names.TABLES))
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_parameter_is_in_the_table_once(family, tied):
     cfg = config(family, tied=tied, dtype="float32")
     table = names.rows(cfg)
     assert sorted(row.path for row in table) == sorted(names.shapes(cfg))
     for column in ("name", "gguf"):
-        written = [getattr(row, column).format(layer=i) for row in table for i in range(2 if row.stacked else 1)]
+        written = [
+            getattr(row, column).format(layer=i, expert=0) for row in table for i in range(2 if row.stacked else 1)
+        ]
         assert len(set(written)) == len(written)
-    assert all(row.stacked == ("{layer}" in row.gguf) == row.path.startswith("blocks.") for row in table)
+    assert all(bool(row.stacked) == ("{layer}" in row.gguf) == row.path.startswith("blocks.") for row in table)
 
 
 @pytest.mark.parametrize("layout", list(Layout))

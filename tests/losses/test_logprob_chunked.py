@@ -71,6 +71,19 @@ def test_values_and_gradients_are_those_of_all_logits(seed, lead, targets, chunk
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(fast))
 
 
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_capped_logits_are_those_of_the_model(chunk):
+    """Gemma 2 caps its logits before the temperature; values and gradients are jax's own of that."""
+    arguments = inputs(5, (2,), 9, 5, 20, True, scale=2.0)
+
+    def capped(hidden, kernel, token_id):
+        logits = 3.0 * jnp.tanh(hidden @ kernel.T / 3.0)
+        return logprob.score(logits, token_id, temperature=0.7)
+
+    fast = functools.partial(logprob.score_hidden, tied=True, temperature=0.7, chunk=chunk, cap=3.0)
+    assert_equal(weighed(fast)(*arguments), weighed(capped)(*arguments), rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("chunk", [0, 4])
 def test_bfloat16_states_and_a_float32_kernel(tied, chunk):

@@ -27,11 +27,17 @@ ALL = {"dense": dense, "blocked": blocked, "pallas": pallas}
 
 def random_ends(seed: int) -> np.ndarray:
     """Ends of two packed rows, padding included; at most the first two rows of what a random forest fills."""
+    return random_rows(seed)[0]
+
+
+def random_rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those ends, and the positions of the tokens."""
     forest = random_forest(seed, trees=6, depth=3, branching=3, longest=4)
+    rows = pack(forest, width=TOKENS, targets=TOKENS, multiple=1).rows
     whole = np.tile(np.arange(1, TOKENS + 1, dtype=np.int32), (ROWS, 1))
-    ends = pack(forest, width=TOKENS, targets=TOKENS, multiple=1).rows.token_end[:ROWS]
-    whole[: len(ends)] = ends
-    return whole
+    position = np.zeros_like(whole)
+    whole[: len(rows.token_end)], position[: len(rows.position)] = rows.token_end[:ROWS], rows.position[:ROWS]
+    return whole, position
 
 
 def random_arrays(seed: int, *, heads: int, kv_heads: int, dtype: str) -> tuple[jax.Array, ...]:

@@ -133,6 +133,23 @@ def test_the_decoder_attends_the_same_block_by_block(remat):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("implementation", ["dense", "blocked"])
+def test_a_window_counts_positions_and_not_indices(implementation):
+    """Two branches of 100 tokens below a prompt of 30: the second sees the prompt as if the first were not there."""
+    cfg, width = small.config(family="gemma2", sliding={**small.SLIDING, "window": 20}), 2 * attention_blocked.BLOCK
+    params, token_id = small.parameters(cfg), np.random.default_rng(0).integers(32, size=width)
+    end, position = np.arange(width) + 1, np.zeros(width, int)
+    end[:30], end[30:130], end[130:230] = 230, 130, 230
+    position[:130], position[130:230] = np.arange(130), np.arange(30, 130)
+    alone = np.concatenate([token_id[:30], token_id[130:230], np.zeros(width - 130, int)])
+    straight = np.where(np.arange(width) < 130, 130, np.arange(width) + 1)
+    both = decoder.apply(
+        params, cfg, token_id=np.stack([token_id, alone]), position=np.stack([position, np.arange(width)]),
+        token_end=np.stack([end, straight]), remat="none", attention=implementation,
+    )  # fmt: skip
+    np.testing.assert_allclose(both[0, 130:230], both[1, 30:130], atol=2e-5)
+
+
 def test_an_unknown_attention_is_refused_by_name():
     with pytest.raises(InputError, match="attention 'block' is unknown; did you mean 'blocked'"):
         attention.over_forest(jnp.full((1, 4), 4), implementation="block")

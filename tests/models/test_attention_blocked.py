@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from rlsearch.errors import InputError
 from rlsearch.models import attention, attention_blocked, attention_pallas
-from tests.models.attentions import ALL, BLOCK, ROWS, TOKENS, blocked, pallas, random_arrays, random_ends
+from tests.models.attentions import ALL, BLOCK, ROWS, TOKENS, blocked, pallas, random_arrays, random_ends, random_rows
 from tests.models.attentions import value_and_gradients as run
 
 FAST = ["blocked", "pallas"]
@@ -32,6 +32,52 @@ def test_values_and_gradients_are_those_of_the_dense_attention(name, heads, kv_h
     arrays, end = random_arrays(seed, heads=heads, kv_heads=kv_heads, dtype="float32"), random_ends(seed)
     for got, expected in zip(run(name, *arrays, end), run("dense", *arrays, end), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9))
+def test_windows_caps_and_scales_are_those_of_the_dense_attention(seed, window):
+    arrays = random_arrays(seed, heads=4, kv_heads=2, dtype="float32")
+    for got, expected in zip(
+        limited("blocked", *arrays, seed, window), limited("dense", *arrays, seed, window), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def limited(name, q, k, v, cotangent, seed, window):
+    """Output and gradients with a window, a scale of 0.9 and scores capped at 1.5."""
+    return _limited(name, q, k, v, cotangent, *random_rows(seed), jnp.int32(window))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _limited(name, q, k, v, cotangent, end, position, window):
+    how = {"position": position, "scale": 0.9, "cap": 1.5}
+    if name == "dense":
+        attend = functools.partial(attention.over_forest(end, implementation="dense", **how), window=window)
+    else:
+        attend = functools.partial(blocked, token_end=end, window=window, **how)
+    out, backward = jax.vjp(lambda q, k, v: attend(q, k, v), q, k, v)
+    return out, *backward(cotangent)
+
+
+def test_blocks_beyond_the_window_are_not_read():
+    """A causal row with NaN in its first block: those that start four or more positions behind it are clean."""
+    arrays = [x.at[:, :BLOCK].set(jnp.nan) for x in random_arrays(0, heads=4, kv_heads=2, dtype="float32")]
+    end, position = np.full((ROWS, TOKENS), TOKENS), np.tile(np.arange(TOKENS), (ROWS, 1))
+    out = blocked(*arrays[:3], token_end=end, position=position, window=jnp.int32(4))
+    clean = np.isfinite(np.asarray(out)).all(axis=(0, 2, 3))
+    assert clean[2 * BLOCK :].all() and not clean[:BLOCK].any()
+
+
+def test_the_kernel_refuses_what_it_does_not_know():
+    q, k, v, _ = random_arrays(0, heads=4, kv_heads=2, dtype="float32")
+    for limit, message in (
+        ({"window": jnp.int32(4)}, "cannot honour a sliding window; set attention to 'blocked'"),
+        ({"cap": 50.0}, "cannot honour a soft cap"),
+        ({"scale": 0.4}, "multiplies scores by 0.5, .* cannot honour 0.4"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pallas(q, k, v, random_ends(0), **limit)
 
 
 @every_fast_one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -11,13 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs.models import model
+from rlsearch import config as configs
 from rlsearch.errors import InputError
 from rlsearch.models import decoder, sharding
-from rlsearch.models.decoder import DecoderConfig
+from rlsearch.models.decoder import DecoderConfig, RopeScaling
 from tests.models import small
 
 TOKENS = 12
-CONFIGS = [small.config(), small.config(family="llama", tied=False), small.config(n_kv_heads=4)]
+CONFIGS = [
+    small.config(),
+    small.config(family="llama", tied=False),
+    small.config(n_kv_heads=4),
+    *(small.config(family=family) for family in ("qwen3", "qwen3_moe", "gemma2", "gemma3_text")),
+]
+IDS = ["qwen2", "llama", "no groups", "qwen3", "qwen3_moe", "gemma2", "gemma3"]
 
 
 @functools.partial(jax.jit, static_argnames=("cfg", "remat"))
@@ -59,8 +68,8 @@ def chunkings() -> st.SearchStrategy[list[int]]:
     )
 
 
-@pytest.mark.parametrize("cfg", CONFIGS, ids=["qwen2", "llama", "no groups"])
-@settings(max_examples=8)
+@pytest.mark.parametrize("cfg", CONFIGS, ids=IDS)
+@settings(max_examples=5)
 @given(chunkings(), st.integers(0, 99))
 def test_the_cache_equals_the_whole_however_it_is_filled(cfg, chunks, seed):
     params, token_id = small.parameters(cfg), tokens(seed)
@@ -106,9 +115,16 @@ def test_remat_changes_neither_values_nor_gradients():
     def loss(params, remat):
         return jnp.square(full(params, cfg, token_id, remat=remat)).mean()
 
-    (plain, gradient), (again, other) = (loss(params, remat=remat) for remat in (False, True))
-    assert float(plain) == pytest.approx(float(again), rel=1e-6)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), gradient, other)
+    plain, gradient = loss(params, remat="none")
+    for remat in (True, "full", "dots"):
+        again, other = loss(params, remat=remat)
+        assert float(plain) == pytest.approx(float(again), rel=1e-6)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), gradient, other)
+
+
+def test_an_unknown_policy_is_refused_by_name():
+    with pytest.raises(InputError, match="remat 'dot' is unknown; did you mean 'dots'"):
+        decoder.check_remat("dot")
 
 
 def test_the_names_and_shapes_that_other_rooms_rely_on():
@@ -136,17 +152,8 @@ def test_fresh_parameters_have_the_stated_deviation():
     assert not jnp.array_equal(blocks["mlp"]["up"]["kernel"][0], blocks["mlp"]["up"]["kernel"][1])
 
 
-def qwen2_7b() -> DecoderConfig:
-    """Qwen2.5-7B by its published configuration."""
-    return DecoderConfig(
-        family="qwen2", vocab_size=152064, d_model=3584, n_layers=28, n_heads=28, n_kv_heads=4, head_dim=128,
-        d_ff=18944, rope_theta=1e6, norm_eps=1e-6, qkv_bias=True, tied=False, max_positions=32768, dtype="bfloat16",
-        param_dtype="bfloat16",
-    )  # fmt: skip
-
-
 def test_seven_billion_parameters_by_shape_alone():
-    cfg = qwen2_7b()
+    cfg = configs.read(model("qwen2.5-7b"), DecoderConfig, "model")
     params = jax.eval_shape(functools.partial(decoder.init, cfg=cfg), jax.random.key(0))
     assert decoder.parameter_count(params) == 7_615_616_512
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("bfloat16")}
@@ -159,12 +166,57 @@ def test_seven_billion_parameters_by_shape_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"family": "qwen3"}, "family 'qwen3': known are llama, qwen2"),
+        ({"family": "qwen4"}, "family 'qwen4': unknown; did you mean 'qwen"),
         ({"n_kv_heads": 3}, "4 query heads cannot share 3"),
         ({"head_dim": 5}, "even head_dim, got 5"),
-        ({"qkv_bias": False}, "family 'qwen2' needs qkv_bias=True"),
+        ({"qkv_bias": False}, "family 'qwen2' needs qkv_bias=True, got False"),
+        ({"attention_cap": 30.0}, "family 'qwen2' needs attention_cap=None, got 30.0"),
+        ({"family": "qwen3_moe", "qkv_bias": False, "qk_norm": True}, "'qwen3_moe' needs experts, got None"),
+        ({"rope_scaling": RopeScaling("yarn", 2.0, None, None, None)}, "rope_scaling of kind 'yarn': unknown"),
+        ({"rope_scaling": RopeScaling("linear", 2.0, 1.0, None, None)}, "belong to kind 'llama3'"),
+        ({"rope_scaling": RopeScaling("llama3", 2.0, 4.0, 1.0, 64)}, "needs low < high"),
     ],
 )
 def test_impossible_architectures_are_refused(change, message):
     with pytest.raises(InputError, match=message):
-        DecoderConfig(**{**vars(small.config()), **change})
+        dataclasses.replace(small.config(), **change)
+
+
+def test_parts_that_fit_no_model_are_refused():
+    with pytest.raises(InputError, match="cannot go to 6 of 5 experts"):
+        moe = small.config(family="qwen3_moe")
+        dataclasses.replace(moe, experts=dataclasses.replace(moe.experts, per_token=6))
+    with pytest.raises(InputError, match="one rope_theta for all layers"):
+        dataclasses.replace(small.config(family="gemma2"), rope_theta=5.0)
+    with pytest.raises(InputError, match="full_every of 2 or more"):
+        gemma = small.config(family="gemma3_text")
+        dataclasses.replace(gemma, sliding=dataclasses.replace(gemma.sliding, full_every=1))
+
+
+def test_experts_against_a_loop():
+    """Every token by itself: softmax over all experts, the two likeliest, weights that add up to one."""
+    cfg = small.config(family="qwen3_moe")
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf[0]), small.parameters(cfg)["blocks"]["moe"])
+    x = np.random.default_rng(0).normal(size=(2, 7, 16)).astype(np.float32)
+    found = decoder.Moe(cfg).apply({"params": weights}, x)
+    for row, token in np.ndindex(2, 7):
+        scores = np.exp(x[row, token] @ weights["router"]["kernel"])
+        chosen = np.argsort(-scores)[:2]
+        expected = 0.0
+        for expert in chosen:
+            gate, up = (x[row, token] @ weights[name]["kernel"][expert] for name in ("gate", "up"))
+            inside = gate / (1 + np.exp(-gate)) * up
+            expected += scores[expert] / scores[chosen].sum() * (inside @ weights["down"]["kernel"][expert])
+        np.testing.assert_allclose(found[row, token], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text"])
+def test_a_layer_with_a_window_sees_no_further(family):
+    """With one layer, which slides, the last token does not change by a bit with what lies five or more back."""
+    cfg = small.config(family=family, n_layers=1)
+    params, token_id = small.parameters(cfg), tokens(3)
+    other = token_id.copy()
+    other[:, :-5] = (other[:, :-5] + 1) % 32
+    np.testing.assert_array_equal(full(params, cfg, token_id)[:, -1], full(params, cfg, other)[:, -1])
+    other[:, -5] = (other[:, -5] + 1) % 32
+    assert not np.array_equal(full(params, cfg, token_id)[:, -1], full(params, cfg, other)[:, -1])

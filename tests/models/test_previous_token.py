@@ -34,7 +34,7 @@ def weights(params: decoder.Params, *, layer: int, content: float) -> np.ndarray
     attn = jax.tree.map(lambda leaf: leaf[layer], params["blocks"]["attn"])
     x = content * np.random.default_rng(0).normal(size=(WIDTH, 96)).astype(np.float32)
     q, k = (jnp.einsum("te,ehd->thd", x, attn[n]["kernel"]) + attn[n]["bias"][None] for n in ("q", "k"))
-    q, k = (rope.rotate(part[None], np.arange(WIDTH)[None], 1000.0) for part in (q, k))
+    q, k = (rope.rotate(part[None], np.arange(WIDTH)[None], rope.frequencies(WIDTH, 1000.0)) for part in (q, k))
     one_hot = np.broadcast_to(np.eye(WIDTH, dtype=np.float32), (1, 4, WIDTH, WIDTH))
     mask = np.tril(np.ones((1, WIDTH, WIDTH), bool))
     return np.asarray(attention.masked_attention(q, k.swapaxes(1, 2), one_hot, mask))[0].swapaxes(0, 1)

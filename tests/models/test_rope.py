@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsearch.models import rope
+from rlsearch.models.architecture import RopeScaling
 
 SHAPE = (1, 1, 2, 8)
 VECTORS = st.integers(0, 999).map(lambda seed: np.random.default_rng(seed).normal(size=(2, *SHAPE)).astype(np.float32))
 
 
 def turn(x: np.ndarray, position: int) -> np.ndarray:
-    return np.asarray(rope.rotate(x, np.array([[position]]), 100.0))
+    return np.asarray(rope.rotate(x, np.array([[position]]), rope.frequencies(8, 100.0)))
 
 
 @given(VECTORS, st.integers(0, 500))
@@ -46,8 +47,23 @@ def test_scores_depend_on_the_distance_alone(vectors, query, key, shift):
 def test_angles_are_exact_in_bfloat16():
     """Position 300 does not exist in bfloat16, so that angles must not be computed in it."""
     x = jnp.ones((1, 1, 1, 8), jnp.bfloat16)
-    found = rope.rotate(x, np.array([[301]]), 1e4)
+    found = rope.rotate(x, np.array([[301]]), rope.frequencies(8, 1e4))
     assert found.dtype == jnp.bfloat16
-    np.testing.assert_allclose(
-        found.astype(jnp.float32), rope.rotate(x.astype(jnp.float32), np.array([[301]]), 1e4), atol=1e-2
-    )
+    exact = rope.rotate(x.astype(jnp.float32), np.array([[301]]), rope.frequencies(8, 1e4))
+    np.testing.assert_allclose(found.astype(jnp.float32), exact, atol=1e-2)
+
+
+def test_llama_3_scaling_by_hand():
+    """Four planes of theta 1e4 turn every 2 pi, 20 pi, 200 pi and 2,000 pi tokens; 1,000 positions, low 1, high 4.
+
+    In 1,000 positions they turn 159.2, 15.9, 1.59 and 0.159 times. More than 4 turns are kept, fewer than 1 are slowed
+    by the factor 8, and 1.59 lies (1.59155 - 1) / 3 = 0.197183 of the way: 0.01 (0.197183 + 0.802817 / 8).
+    """
+    scaling = RopeScaling("llama3", factor=8.0, low=1.0, high=4.0, original_positions=1000)
+    found = rope.frequencies(8, 1e4, scaling)
+    np.testing.assert_allclose(found, [1.0, 0.1, 0.00297535, 0.001 / 8], rtol=1e-5)
+
+
+def test_linear_scaling_slows_every_plane():
+    scaling = RopeScaling("linear", factor=4.0, low=None, high=None, original_positions=None)
+    np.testing.assert_allclose(rope.frequencies(8, 1e4, scaling), rope.frequencies(8, 1e4) / 4, rtol=1e-6)

@@ -6,6 +6,7 @@ import functools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -13,12 +14,13 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from rlsearch.errors import InputError
-from rlsearch.models import decoder, sharding
+from rlsearch.models import decoder, sharding, value
 from rlsearch.models.sharding import TABLE, MeshConfig, make_mesh
 from rlsearch.training.state import TrainState
 from tests.models import small
 
 CONFIGS = [small.config(family=family, tied=tied) for family in ("qwen2", "llama") for tied in (True, False)]
+CONFIGS += [small.config(family=family) for family in ("qwen3", "qwen3_moe", "gemma2", "gemma3_text")]
 
 
 def shapes(cfg):
@@ -36,7 +38,8 @@ def test_every_parameter_is_matched_by_one_row(cfg):
 
 
 def test_every_row_matches_some_parameter():
-    known = {name for cfg in CONFIGS for name in names(shapes(cfg))}
+    critic = jax.eval_shape(value.from_policy, shapes(CONFIGS[0]))
+    known = {name for cfg in CONFIGS for name in names(shapes(cfg))} | set(names(critic))
     assert not [pattern for pattern, _ in TABLE if not any(re.fullmatch(pattern, name) for name in known)]
 
 
@@ -92,3 +95,28 @@ def test_rows_are_laid_over_both_data_axes():
     rows = sharding.to_global({"a": np.arange(24).reshape(2, 4, 3)}, mesh)["a"]
     assert rows.addressable_shards[0].data.shape == (2, 1, 3)
     np.testing.assert_array_equal(rows, np.arange(24).reshape(2, 4, 3))
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "gemma2"])
+def test_gradients_of_sharded_parameters_are_those_of_one_device(family):
+    """Experts lie over the model axis, their widths over fsdp; rows over both data axes."""
+    changes = {"experts": {"count": 6, "per_token": 2, "d_ff": 12, "normalise": True}} if family == "qwen3_moe" else {}
+    cfg, mesh = small.config(family=family, **changes), make_mesh(MeshConfig(2, 2, 2))
+    params, token_id = small.parameters(cfg), np.random.default_rng(0).integers(32, size=(4, 12))
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(params, token_id):
+        position = jnp.broadcast_to(jnp.arange(12)[None], token_id.shape)
+        hidden = decoder.apply(
+            params, cfg, token_id=token_id, position=position, token_end=jnp.full_like(token_id, 12), remat="full",
+            attention="dense",
+        )  # fmt: skip
+        return jnp.square(decoder.logits(params, cfg, hidden)).mean()
+
+    places = sharding.shard(params, mesh)
+    rows = jax.device_put(token_id, jax.sharding.NamedSharding(mesh, P(("data", "fsdp"))))
+    value_, gradient = loss(jax.device_put(params, places), rows)
+    expected, wanted = loss(params, token_id)
+    assert float(value_) == pytest.approx(float(expected), rel=1e-5)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), gradient, wanted)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsearch.errors import InputError
-from rlsearch.tokenization import byte_bpe_files
+from rlsearch.tokenization import byte_bpe_files, loading, spm
 from rlsearch.tokenization.byte_bpe import byte_alphabet
 from rlsearch.tokenization.tags import TAGS
-from tests.tokenization.small_bpe import CHAT, small_bpe
+from tests.tokenization.small_bpe import CHAT, scored_bpe, scored_metadata, small_bpe
 
 SPECIALS = ["<|start|>", "<|end|>", "<search>"]
 TOKENIZER = small_bpe()
@@ -94,7 +94,9 @@ def test_bad_input_is_named(tmp_path):
         byte_bpe_files.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text(whole)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
-    with pytest.raises(InputError, match="pad_token is None"):
+    assert byte_bpe_files.load(tmp_path).pad_id == TOKENIZER.eos_ids[0]
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<|end|>"}')
+    with pytest.raises(InputError, match="eos_token is None"):
         byte_bpe_files.load(tmp_path)
     fields = _gguf()
     del fields["tokenizer.ggml.merges"]
@@ -110,3 +112,35 @@ def test_the_tokenizers_own_end_comes_first(tmp_path, ends):
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     rest = ends if isinstance(ends, list) else [0] if ends == 0 else []
     assert byte_bpe_files.load(tmp_path).eos_ids == (TOKENIZER.eos_ids[0], *rest)
+
+
+GEMMA = scored_bpe()
+
+
+def test_scored_pieces_are_merged_best_first():
+    """ "ab" scores above "\u2581a", so that " abc" is cut before it is put together; "zé" has a byte and a piece."""
+    names = scored_metadata()["tokenizer.ggml.tokens"]
+    assert [names[i] for i in GEMMA.encode(" abc")] == ["\u2581abc"]
+    assert [names[i] for i in GEMMA.encode(" ab")] == ["\u2581", "ab"]
+    assert [names[i] for i in GEMMA.encode("zé  a")] == ["<0x7A>", "é", "\u2581\u2581", "a"]
+    assert GEMMA.encode_control("<start>")[0] == 3 and 3 not in GEMMA.encode("<start>")
+
+
+@settings(max_examples=100)
+@given(st.lists(st.one_of(st.text().filter(lambda t: "\u2581" not in t), st.sampled_from(SPECIALS))).map("".join))
+def test_text_with_bytes_of_their_own_round_trips(text):
+    ids = GEMMA.encode(text)
+    assert GEMMA.decode(ids) == text and not set(ids) & {0, 1, 2, 3}
+
+
+def test_gemma_s_directory_is_read_from_tokenizer_json(tmp_path):
+    GEMMA.save(tmp_path)
+    (tmp_path / spm.MODEL_FILE).write_bytes(b"a BPE that SentencePiece runs")
+    again = loading.load(tmp_path)
+    assert again.encode_control("<start> abc é z") == GEMMA.encode_control("<start> abc é z")
+    assert (again.chat_template, again.token_bytes()) == (CHAT, GEMMA.token_bytes())
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    del document["model"]["vocab"]["<0x07>"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="it misses <0x07>"):
+        loading.load(tmp_path)

@@ -9,6 +9,7 @@ from sentencepiece import sentencepiece_model_pb2
 from rlsearch.errors import InputError
 from rlsearch.tokenization import spm, spm_training
 from rlsearch.tokenization.tags import TAGS
+from rlsearch.tokenization.template import ChatTemplate
 from tests.tokenization.names import COMMON, names, sentences
 
 NAMES = names(1200, seed=0)
@@ -132,3 +133,12 @@ def test_tokenizer_json_agrees_on_long_text(fast, tokenizer):
         assert fast.encode(line, add_special_tokens=False).ids == tokenizer.encode_control(line)
     mixed = "".join(f"{a}{b.lower()} {b}{a.lower()}," for a, b in zip(NAMES[:300], NAMES[300:600], strict=True))
     assert fast.encode(mixed, add_special_tokens=False).ids == tokenizer.encode_control(mixed)
+
+
+def test_the_chat_template_is_kept_and_applied(tokenizer, tmp_path):
+    chat = "{% for m in messages %}<search>{{ m['content'] }}</search>{% endfor %}{{ eos_token }}"
+    spm.SentencePieceTokenizer(tokenizer._model, chat_template=chat).save(tmp_path)
+    again = spm.load(tmp_path)
+    assert again.chat_template == chat == (tmp_path / "chat_template.jinja").read_text()
+    assert again.decode(ChatTemplate("Who? ", ()).prompt_ids(again, "me")) == "<search>Who? me</search></s>"
+    assert spm.load(tmp_path / spm.MODEL_FILE).chat_template == chat
