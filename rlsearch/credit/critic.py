@@ -62,14 +62,14 @@ def turn_gae(episodes: Episodes, *, discount: float, lam: float, whiten: bool, s
     in several nodes of a path and is one step there. Chosen here: every token of the turn has the turn's return
     ``A_k + V_k`` as its target for the critic, though only the value before the first is read.
     """
-    value, tokens, acts = _values(episodes), _tokens(episodes), episodes.acts
+    value, tokens = _values(episodes), _tokens(episodes)
     earned = _earned(episodes, step_reward=step_reward)
     if episodes.penalty is not None:
         earned = earned - episodes.along(episodes.penalty)
     before = _at(episodes, value, slots.place(tokens)[0] == 0)
     opens = _opens_turn(episodes)
     rate = discount * lam
-    passed = jnp.where(opens, (discount - rate) * before + rate * earned, jnp.where(acts, earned, 0.0))
+    passed = jnp.where(opens, (discount - rate) * before + rate * earned, earned)
     onward = layouts.to_go(passed, jnp.where(opens, rate, 1.0))
     result = earned + _later(onward) - before  # right where a turn opens, and read there by all of its nodes
     start = jnp.maximum(_newest(opens), 0)
@@ -118,7 +118,7 @@ def _values(episodes: Episodes) -> Float[Array, "M R S"]:
 
 
 def _earned(episodes: Episodes, *, step_reward: bool) -> Float[Array, "L D"]:
-    """What the last sampled token of each node earns on each path, before any penalty."""
+    """What the last sampled token of each node earns on each path, before any penalty; 0 at nodes without one."""
     earned = jnp.where(steps.last_act(episodes), episodes.outcome[:, None], 0.0)
     if step_reward:
         earned = earned + jnp.where(episodes.acts, episodes.along(episodes.note("step_reward")), 0.0)
@@ -140,16 +140,16 @@ def _backwards(
     episodes: Episodes, value: Float[Array, "M R S"], earned: Float[Array, "L D"], *, discount: float, lam: float
 ) -> Track:
     """``A_t = d_t + discount lam A_{t+1}`` of every token on every path; the track's node is that of its last token."""
-    tokens, acts, rate = _tokens(episodes), episodes.acts, discount * lam
+    tokens, rate = _tokens(episodes), discount * lam
     ahead, behind = slots.place(tokens)
     first, last = ahead == 0, behind == 0
     lost = value if tokens.penalty is None else value + jnp.where(tokens.use, tokens.penalty, 0.0)
     within = slots.to_node_end(jnp.where(last, 0.0, discount * jnp.roll(value, -1, axis=-1) - lost), tokens, rate)
     own = earned - _at(episodes, lost, last)
     # What the first token of a node is to the sampled token before it, d and A in one: other nodes pass it on.
-    across = jnp.where(acts, jnp.power(rate, episodes.tokens), 1.0)
+    across = jnp.where(episodes.acts, jnp.power(rate, episodes.tokens), 1.0)
     entered = discount * _at(episodes, value, first) + rate * _at(episodes, within, first) + across * own
-    onward = layouts.to_go(jnp.where(acts, entered, 0.0), across)
+    onward = layouts.to_go(entered, across)
     return Track(own + _later(onward), jnp.power(rate, behind.astype(value.dtype)), within)
 
 
