@@ -28,7 +28,7 @@ from tests.credit.plain import Table
 from tests.credit.twins.critic import Token, tokenwise
 from tests.tree.random_forests import ancestors, random_forest
 
-UNUSED = 1e3  # stands in every slot that holds no token, and must reach nothing
+UNUSED = nan  # stands in every slot that holds no token, and must reach nothing
 SIZE = {"width": 20, "targets": 9}
 WEIGHTS = (1.0, 0.5)
 PLAIN = {"whiten": False, "step_reward": False}
