@@ -1,0 +1,1 @@
+"""What a run needs, found by compiling it for chips that are not there."""

@@ -1,0 +1,237 @@
+"""The programs of a run for a mesh of chips that are not there: the training step, the log-probability pass, decoding.
+
+Arguments are shapes with a sharding, so that nothing is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
+
+from rlsearch.models import attention_blocked, decoder, sharding, value
+from rlsearch.models.decoder import DecoderConfig
+from rlsearch.models.sharding import MeshConfig
+from rlsearch.sampling import engine
+from rlsearch.settings import Settings
+from rlsearch.training import step as steps
+from rlsearch.training.state import TrainState, make_optimizer
+from rlsearch.training.step import StepConfig
+from rlsearch.tree.forest import NONE, Rows, with_paths
+from rlsearch.tree.pack import pad_nodes
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function with the shapes of its arguments; ``traced`` is what operations are counted of."""
+
+    name: str
+    function: Callable
+    arguments: tuple
+    traced: Callable
+    donate: tuple[int, ...]
+    turns: int  # of the loop whose number depends on data: pairs of blocks of a full row, or tokens of a turn
+    parts: tuple[tuple[str, Any], ...]  # what the arguments hold, by name
+
+    def held(self) -> dict[str, int]:
+        """Bytes of each part on a chip."""
+        return {name: bytes_per_chip(tree) for name, tree in self.parts}
+
+    def compile(self) -> Any:
+        """Compiles it for the chips that the arguments lie on."""
+        return jax.jit(self.function, donate_argnums=self.donate).lower(*self.arguments).compile()
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What a step holds, over all chips."""
+
+    blocks: int
+    rows: int  # of a block
+    width: int
+    targets: int
+    nodes: int
+    leaves: int
+    depth: int
+    fan: int
+    terms: int
+
+
+def make_mesh(config: MeshConfig, devices) -> Mesh:
+    """The run's mesh over the devices of a topology."""
+    return sharding.make_mesh(config, list(devices))
+
+
+def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Program:
+    """One optimizer step on one batch of rollouts."""
+    optimizer = make_optimizer(read.rl.optimizer, steps=read.rl.steps * read.rl.updates_per_batch)
+    params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), step.model)), mesh)
+    critic_optimizer, critic = None, None
+    if step.critic:
+        critic_optimizer = make_optimizer(read.rl.critic_optimizer, steps=read.rl.steps * read.rl.updates_per_batch)
+        critic = _state(_placed(jax.eval_shape(value.from_policy, params), mesh), critic_optimizer, mesh)
+    state = replace(_state(params, optimizer, mesh), critic=critic)
+    reference = params if step.loss.reference else None
+    old = _array((shapes.blocks, shapes.rows, shapes.targets), np.float32, mesh, P(None, *sharding.ROWS))
+    arguments = (state, reference, _rows(shapes, mesh), _nodes(shapes, read, mesh), old)
+
+    def build(config: StepConfig) -> Callable:
+        whole = steps.policy_step(config, optimizer, mesh, critic_optimizer=critic_optimizer)
+        return lambda state, reference, rows, nodes, old: whole(state, reference, rows, shapes.blocks, nodes, old)
+
+    return Program(
+        "training step",
+        build(step),
+        arguments,
+        build(replace(step, remat=False)),
+        (0,),
+        _pairs(shapes),
+        _parts(
+            {
+                "parameters": state.params,
+                "optimiser": state.opt_state,
+                "reference": reference,
+                "critic": critic,
+                "batch": arguments[2:],
+            }
+        ),
+    )
+
+
+def scoring(step: StepConfig, shapes: Shapes, mesh: Mesh) -> Program:
+    """Log-probabilities of a batch's sampled tokens under given parameters."""
+    params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), step.model)), mesh)
+    scores = steps.make_scores(step)
+    function = partial(_bound, scores, shapes.blocks)
+    return Program(
+        "log-probabilities",
+        function,
+        (params, _rows(shapes, mesh)),
+        function,
+        (),
+        _pairs(shapes),
+        _parts({"parameters": params}),
+    )
+
+
+def _pairs(shapes: Shapes) -> int:
+    """Pairs of blocks that see each other in a row that is one path."""
+    blocks = max(shapes.width // attention_blocked.BLOCK, 1)
+    return blocks * (blocks + 1) // 2
+
+
+def _bound(scores, blocks, params, rows):
+    return scores.__wrapped__(params, rows, blocks)
+
+
+def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
+    """One call of the sampler with every slot in use: reads the widest bucket and writes a turn."""
+    sampling = read.sampling
+    slots, bucket = sampling.slots[-1], max(sampling.buckets)
+    capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
+    model = replace(model, param_dtype=model.dtype)
+    params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), model)), mesh)
+    over_slots = ("data", "fsdp") if slots % (mesh.shape["data"] * mesh.shape["fsdp"]) == 0 else None
+    heads = "model" if model.n_kv_heads % mesh.shape["model"] == 0 else None
+    cache = jax.tree.map(
+        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(over_slots, heads)),
+        jax.eval_shape(lambda: decoder.empty_cache(model, slots=slots, capacity=capacity)),
+    )
+    plain = partial(_array, mesh=mesh, spec=P())
+    call = engine._Call(
+        plain((slots,), np.int32), plain((slots, bucket), np.int32), *[plain((slots,), np.int32)] * 3,
+        plain((slots, 2), np.uint32),
+    )  # fmt: skip
+    table, ends = plain((8, model.vocab_size), np.int32), plain((model.vocab_size,), bool)
+
+    def function(params, cache, call, table, ends, temperature):
+        return engine._write.__wrapped__(
+            params, cache, call, table, ends, temperature, cfg=model, limit=sampling.max_turn_tokens, accept=1,
+            whole=True,
+        )  # fmt: skip
+
+    return Program(
+        "decoding",
+        function,
+        (params, cache, call, table, ends, plain((), np.float32)),
+        function,
+        (1,),
+        sampling.max_turn_tokens,
+        _parts({"parameters": params, "cache": cache}),
+    )
+
+
+def shapes(config: ConfigDict, read: Settings, mesh: Mesh) -> Shapes:
+    """What a step of the config holds: the most rollouts that its questions make, in its blocks."""
+    batch, leaves = read.rl.batch, read.expander.leaves
+    trees = getattr(read.expander, "trees", 1)
+    return Shapes(
+        blocks=batch.blocks, rows=batch.block_rows, width=batch.row_tokens, targets=batch.row_targets,
+        nodes=batch.nodes, leaves=batch.questions * leaves, depth=2 * (config.env.max_turns + 1),
+        fan=-(-leaves // trees), terms=len(read.reward.names),
+    )  # fmt: skip
+
+
+def _parts(parts: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, tree) for name, tree in parts.items() if tree is not None)
+
+
+def bytes_per_chip(tree: Any) -> int:
+    """Bytes that each chip holds of arrays laid out over a mesh."""
+    return sum(
+        int(np.prod(leaf.sharding.shard_shape(leaf.shape), dtype=float)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _state(params: Any, optimizer, mesh: Mesh) -> TrainState:
+    opt_state = _placed(jax.eval_shape(optimizer.init, params), mesh)
+    return TrainState(params, opt_state, _array((), np.int32, mesh, P()))
+
+
+def _placed(tree: Any, mesh: Mesh) -> Any:
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        tree,
+        sharding.shard(tree, mesh),
+    )
+
+
+def _array(shape: tuple[int, ...], dtype: Any, mesh: Mesh, spec: P) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+
+def _rows(shapes: Shapes, mesh: Mesh) -> Rows:
+    place = P(None, *sharding.ROWS)
+    tokens, targets = ((shapes.blocks, shapes.rows, size) for size in (shapes.width, shapes.targets))
+    ids = [_array(size, np.int32, mesh, place) for size in (*[tokens] * 3, *[targets] * 4)]
+    return Rows(*ids, _array(targets, np.float32, mesh, place))
+
+
+def _nodes(shapes: Shapes, read: Settings, mesh: Mesh) -> Any:
+    one = {name: np.array([NONE if name in ("parent", "episode") else 0], np.int32) for name in (
+        "parent", "kind", "turn", "question", "episode", "role", "version", "tokens"
+    )}  # fmt: skip
+    columns = {
+        **one,
+        "end": np.ones(1, np.int32),
+        "rewards": np.zeros((1, shapes.terms), np.float32),
+        "notes": {name: np.zeros(1, np.float32) for name in read.notes.names},
+    }
+    sizes = {"leaves": shapes.leaves, "depth": shapes.depth, "fan": shapes.fan}
+    nodes = pad_nodes(with_paths(columns), shapes.nodes, **sizes)
+    return jax.tree.map(lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P()), nodes)
+
+
+def topology_devices(name: str):
+    """The devices of a TPU topology such as ``v5e:4x4``, from libtpu, without any TPU."""
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(platform="tpu", topology_name=name).devices

@@ -1,0 +1,149 @@
+"""What a plan counts: operations by hand, the text of a compiled program, and chips that are not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from launch.planning import chips, flops, hlo
+from rlsearch.errors import InputError
+from tests.house.files import ROOT
+
+A, B = jax.ShapeDtypeStruct((4, 8), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32)
+PRODUCT = 2 * 4 * 8 * 16  # operations of A @ B
+
+
+def test_a_product_by_hand():
+    work = flops.count(jnp.matmul, A, B, turns=1)
+    assert work == flops.Work(PRODUCT, 4 * (4 * 8 + 8 * 16 + 4 * 16))
+
+
+def test_the_gradient_of_a_product_is_two_more():
+    step = jax.value_and_grad(lambda a, b: jnp.square(a @ b).sum(), argnums=(0, 1))
+    assert flops.count(step, A, B, turns=1).flops == 3 * PRODUCT
+
+
+def test_loops_are_multiplied_out():
+    def scanned(a, b):
+        return jax.lax.scan(lambda total, _: (total + a @ b, None), jnp.zeros((4, 16)), length=7)[0]
+
+    def nested(a, b):
+        return jax.lax.scan(lambda total, _: (total + jax.jit(scanned)(a, b), None), jnp.zeros((4, 16)), length=3)[0]
+
+    def open_ended(a, b, limit):
+        return jax.lax.fori_loop(0, limit, lambda _, total: total + a @ b, jnp.zeros((4, 16)))
+
+    assert flops.count(scanned, A, B, turns=1).flops == 7 * PRODUCT
+    assert flops.count(nested, A, B, turns=1).flops == 21 * PRODUCT
+    assert flops.count(open_ended, A, B, jax.ShapeDtypeStruct((), jnp.int32), turns=5).flops == 5 * PRODUCT
+
+
+def test_of_branches_the_dearer_counts_and_recomputation_is_seen():
+    def either(a, b):
+        return jax.lax.cond(a[0, 0] > 0, lambda: a @ b, lambda: jnp.zeros((4, 16)))
+
+    def again(a, b):
+        inner = jax.checkpoint(lambda a: jnp.square(a @ b).sum())
+        return jax.grad(inner)(a)
+
+    assert flops.count(either, A, B, turns=1).flops == PRODUCT
+    assert flops.count(again, A, B, turns=1).flops == 3 * PRODUCT  # forward, forward again, backward by a
+
+
+TEXT = """HloModule jit_f
+
+FileNames
+1 "/somewhere/rlsearch/models/decoder.py"
+2 "/somewhere/jax/core.py"
+
+FunctionNames
+1 "apply"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=42 end_line=42 column=1 end_column=2}
+2 {file_name_id=2 function_name_id=1 line=7 end_line=7 column=1 end_column=2}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=1}
+
+%fused (p: f32[1000]) -> f32[1000] {
+  %p = f32[1000]{0} parameter(0)
+  ROOT %big.1 = f32[1000000]{0} negate(%p), metadata={op_name="x" stack_frame_id=2}
+}
+
+%body (arg: (s32[], bf16[2,8])) -> (s32[], bf16[2,8]) {
+  %arg = (s32[], bf16[2,8]{1,0}) parameter(0)
+  %gather.1 = bf16[2,8]{1,0} all-gather(%x), dimensions={0}, metadata={op_name="y" stack_frame_id=2}
+  ROOT %out = (s32[], bf16[2,8]{1,0}) tuple(%i, %gather.1)
+}
+
+%condition (arg: (s32[], bf16[2,8])) -> pred[] {
+  %arg = (s32[], bf16[2,8]{1,0}) parameter(0)
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (a: f32[4]) -> f32[4] {
+  %a = f32[4]{0} parameter(0)
+  %loop = (s32[], bf16[2,8]{1,0}) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"28"}}
+  %open = (s32[], bf16[2,8]{1,0}) while(%t), condition=%condition, body=%body
+  %wide = f32[1000]{0} fusion(%a), kind=kLoop, calls=%fused, metadata={op_name="z" stack_frame_id=1}
+  ROOT %sum = f32[4]{0} all-reduce(%a), to_apply=%add
+}
+"""  # noqa: E501
+
+
+def test_collectives_are_counted_as_often_as_their_loops_turn():
+    """28 turns of the loop that says so and 3 of the one that does not, 32 bytes each; 16 bytes once."""
+    found = hlo.read(TEXT, turns=3, largest=2)
+    assert found.collectives == {"all-gather": (31, 31 * 32), "all-reduce": (1, 16)}
+
+
+def test_the_largest_temporaries_say_where_they_come_from():
+    """What is inside a fusion takes no memory of its own; a line of another package is that of its caller here."""
+    wide, gathered = hlo.read(TEXT, turns=3, largest=2).temporaries
+    assert (wide.bytes, wide.shape, wide.source) == (4000, "f32[1000]", "rlsearch/models/decoder.py:42")
+    assert (gathered.bytes, gathered.source) == (32, "rlsearch/models/decoder.py:42")
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [("f32[]", 4), ("bf16[2,3]{1,0:T(8,128)}", 12), ("(s32[5]{0}, pred[4], u8[3])", 27), ("s64[2]", 16)],
+)
+def test_bytes_of_shapes(shape, size):
+    assert hlo.size(shape) == size
+
+
+def test_chips_have_their_public_figures_and_others_are_refused():
+    assert chips.chip("v5p:4x4x4").flops == 459e12
+    with pytest.raises(InputError, match=r"generation 'v5x' is not known; did you mean"):
+        chips.chip("v5x:4x4")
+    with pytest.raises(InputError, match=r"give the sides behind a colon, such as v5e:4x4"):
+        chips.chip("v5e")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="compiling for a TPU needs libtpu: jax[tpu]")
+def test_a_plan_of_the_quickstart_on_sixteen_chips():
+    arguments = [
+        "--config=configs/quickstart.py", "--topology=v5e:4x4", "--config.rl.batch.block_rows=16",
+        "--config.mesh.data=16", "--config.rl.attention=blocked", "--json",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "launch.plan", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    plan = json.loads(done.stdout.splitlines()[-1])
+    assert plan["fits"]
+    assert plan["chips"] == 16
+    assert [program["name"] for program in plan["programs"]] == ["training step", "log-probabilities", "decoding"]
+    training = plan["programs"][0]
+    assert training["memory"]["optimiser"] == pytest.approx(2 * training["memory"]["parameters"], rel=0.01)
+    assert training["collectives"]["all-reduce"]["count"] > 0
+    assert 0 < training["useful_flops"] <= training["flops"]
