@@ -19,7 +19,7 @@ from rlsearch.credit.algebra import Credit
 from rlsearch.credit.estimate import estimate
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.training.step import make_scores
-from rlsearch.tree.build import Branch, build, chain
+from rlsearch.tree.build import Branch, build, chain, group
 from rlsearch.tree.check import check
 from rlsearch.tree.forest import NONE, Forest, Kind, Nodes, leaves
 from rlsearch.tree.merge import merge_prefixes
@@ -146,6 +146,17 @@ def texts_by_number(forest: Forest) -> list[list[list[int]]]:
     for leaf in ends:
         found[forest.nodes.episode[leaf]].append(forest.token_id[tokens_of(forest, leaf)].tolist())
     return sorted(sorted(texts) for texts in found if texts)
+
+
+@settings(max_examples=60)
+@given(ALIKE)
+def test_a_group_under_one_prompt_is_merged_like_its_chains(branches):
+    """Branches of a tree that begin alike are as good as chains of their own."""
+    roots: dict[int, list[Branch]] = {}
+    for question, root in branches:
+        roots.setdefault(question, []).extend(root.children)
+    groups = [(question, group(Branch(Kind.PROMPT, 0, [1, 2]), below)) for question, below in roots.items()]
+    assert merge_prefixes(groups, tolerance=TOLERANCE) == merge_prefixes(branches, tolerance=TOLERANCE)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "reduction"))
