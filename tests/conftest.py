@@ -6,6 +6,7 @@ as a user's has.
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import hypothesis
 import jax
 import pytest
 
+MAPPINGS = Path("/proc/self/maps")
+
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     jax.config.update("jax_num_cpu_devices", 8)
 
@@ -22,6 +25,18 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+MOST_MAPPINGS = 20_000  # of memory, of the 65,530 that Linux gives a process; a compiled program takes several
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def programs_are_let_go():
+    """A process that keeps every program that it ever compiled is aborted once it has too many mappings of memory."""
+    yield
+    if next(_tests) % 20 == 0 and MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)
