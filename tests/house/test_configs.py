@@ -10,6 +10,12 @@ from ml_collections import ConfigDict
 from tests.house.golden import CONFIGS, GOLDEN, REWRITE, configs, expand, golden, reviewed
 
 
+@pytest.fixture(autouse=True)
+def data_where_it_is_by_default(monkeypatch):
+    """A config may say where the data lies by this variable; what was reviewed is without it."""
+    monkeypatch.delenv("RLSEARCH_DATA", raising=False)
+
+
 @pytest.mark.parametrize("name", configs())
 def test_a_config_is_what_was_reviewed(name):
     path = golden(name)
