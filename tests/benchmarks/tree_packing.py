@@ -16,6 +16,7 @@ import itertools
 import json
 import statistics
 import time
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -25,21 +26,21 @@ from ml_collections import ConfigDict
 from rlsearch.credit import registry
 from rlsearch.losses import policy
 from rlsearch.models import decoder, sharding
-from rlsearch.models.decoder import DecoderConfig
 from rlsearch.models.sharding import MeshConfig
 from rlsearch.training.state import fresh
 from rlsearch.training.step import StepConfig, make_policy_step
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Forest, Kind
 from rlsearch.tree.pack import in_blocks, pack, pad_nodes
+from tests.models import small
 from tests.tree.random_forests import apart
 
 PROMPT, SAMPLED, OBSERVED = 128, 64, 192
+AT_ONCE = 13_000  # tokens of a block at most, on the side of the forest
 MULTIPLE = 128  # row widths are multiples of it, as blocked attention needs
-MODEL = DecoderConfig(
-    family="qwen2", vocab_size=4096, d_model=256, n_layers=4, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=768,
-    rope_theta=10000.0, norm_eps=1e-6, qkv_bias=True, tied=True, max_positions=2048, dtype="float32",
-    param_dtype="float32",
+MODEL = replace(
+    small.config(), vocab_size=4096, d_model=256, n_layers=4, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=768,
+    rope_theta=10000.0, max_positions=2048,
 )  # fmt: skip
 Trees = list[tuple[int, Branch]]
 
@@ -68,8 +69,9 @@ class Writer:
 
 
 def chains() -> Trees:
-    """A group of 8 episodes that share their prompt."""
-    return [(0, Writer().tree((8, 1, 1)))]
+    """Groups of 8 episodes that share their prompt, for two questions."""
+    writer = Writer()
+    return [(question, writer.tree((8, 1, 1))) for question in (0, 1)]
 
 
 def tree_grpo() -> Trees:
@@ -140,6 +142,11 @@ def _largest(forest: Forest) -> tuple[int, int]:
     return -(-int(tokens) // MULTIPLE) * MULTIPLE, int(np.add.reduceat(forest.sampled.astype(int), starts).max())
 
 
+def _divisor(rows: int, least: float) -> int:
+    """Rows of a block: ``least`` or the next more that leave no row empty, or all of them."""
+    return next(block for block in range(1, rows + 1) if rows % block == 0 and block >= min(least, rows))
+
+
 def compare(trees: Trees, turns: int) -> tuple[float, dict]:
     """The figure, and what it was made of.
 
@@ -147,11 +154,13 @@ def compare(trees: Trees, turns: int) -> tuple[float, dict]:
       ValueError: the sides' first losses differ, so that they do not compute the same.
     """
     forest, paths = build(trees, terms=1), build(apart(trees), terms=1)
-    block = -(-_largest(forest)[0] // _largest(paths)[0])  # as many tokens at once as the forest's rows have
+    trees_at_once = max(1, AT_ONCE // _largest(forest)[0])
+    paths_at_once = trees_at_once * _largest(forest)[0] / _largest(paths)[0]  # of as many tokens
+    blocks = {"forest": _divisor(len(trees), trees_at_once), "paths": _divisor(len(apart(trees)), paths_at_once)}
     sides = {
-        "forest": Side(forest, "blocked", rows_of_block=1),
-        "paths_dense": Side(paths, "dense", rows_of_block=block),
-        "paths_blocked": Side(paths, "blocked", rows_of_block=block),
+        "forest": Side(forest, "blocked", rows_of_block=blocks["forest"]),
+        "paths_dense": Side(paths, "dense", rows_of_block=blocks["paths"]),
+        "paths_blocked": Side(paths, "blocked", rows_of_block=blocks["paths"]),
     }
     first = {name: side.take()[1] for name, side in sides.items()}
     if not np.allclose(list(first.values()), first["forest"], rtol=1e-4, atol=1e-6):
