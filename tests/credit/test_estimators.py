@@ -63,7 +63,7 @@ def test_every_estimator_has_a_twin():
 
 @WHICH
 @settings(max_examples=15)
-@given(forests(), st.booleans(), st.sampled_from(["token", "sequence", "node"]), st.integers(0, 99))
+@given(forests(contexts=True), st.booleans(), st.sampled_from(["token", "sequence", "node"]), st.integers(0, 99))
 def test_equal_to_recursion(name, index, forest, drop_equal, reduction, seed):
     options = plain.OPTIONS[name][index]
     config = choose(name, drop_equal=drop_equal, **options)

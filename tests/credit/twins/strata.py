@@ -89,7 +89,8 @@ def step_peer(table: Table, *, discount: float, scale: bool) -> Answer:
             later = reward + discount * later
             returns[leaf].insert(0, (steps[len(rewards) - 1 - len(returns[leaf])], later))
     peers = grouped(table.votes, lambda leaf: table.question[leaf])
-    most = {question: max(len(returns[leaf]) for leaf in leaves) for question, leaves in peers.items()}
+    by_question = grouped(returns, lambda leaf: table.question[leaf])  # further contexts too: they may be the longest
+    most = {question: max(len(returns[leaf]) for leaf in leaves) for question, leaves in by_question.items()}
     columns = {
         (question, t): [returns[leaf][t][1] if t < len(returns[leaf]) else 0.0 for leaf in leaves]
         for question, leaves in peers.items() for t in range(most[question])

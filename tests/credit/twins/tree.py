@@ -43,14 +43,17 @@ def group_of(table: Table, shared_root: bool):
 
 
 def spread(table: Table, leaf_group) -> dict[int, tuple[float, float]]:
-    """Mean and deviation of the rewards of each leaf's group; the deviation is 1 where they are equal."""
+    """Mean and deviation of the rewards of each leaf's group; the deviation is 1 where they are equal.
+
+    A tree whose leaves are all further contexts of episodes that ended before it has no rewards of its own.
+    """
     groups = defaultdict(list)
     for leaf in table.votes:
         groups[leaf_group(leaf)].append(table.totals[leaf])
     moments = {
         key: (statistics.fmean(x), statistics.pstdev(x) if max(x) > min(x) else 1.0) for key, x in groups.items()
     }
-    return {leaf: moments[leaf_group(leaf)] for leaf in table.totals}
+    return {leaf: moments.get(leaf_group(leaf), (0.0, 1.0)) for leaf in table.totals}
 
 
 def node_values(table: Table, shared_root: bool) -> dict[int, float]:
