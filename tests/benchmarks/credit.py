@@ -28,7 +28,7 @@ from rlsearch.credit.slots import Slots
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import NONE, Forest, Kind, Nodes
-from rlsearch.tree.pack import pack
+from rlsearch.tree.pack import pack, pad_nodes
 from tests.credit import plain, twins  # noqa: F401  (twins registers them)
 from tests.credit.twins import critic
 
@@ -55,9 +55,13 @@ def random_tree(rng: np.random.Generator, episode: int) -> Branch:
 
 
 def table(trees: int) -> Forest:
+    """The forest, laid out with room for its own paths and no more, as a run whose floors fit its expander has it."""
     rng = np.random.default_rng(0)
     grown = [(i // TREES_OF_QUESTION, random_tree(rng, i * NODES)) for i in range(trees)]
-    return build(grown, terms=1)
+    forest = build(grown, terms=1)
+    nodes = forest.nodes
+    sizes = {"leaves": int((nodes.episode != NONE).sum()), "depth": DEEPEST + 1, "fan": int(nodes.paths.count.max())}
+    return replace(forest, nodes=pad_nodes(nodes, len(nodes.end), **sizes))
 
 
 @dataclass(frozen=True)
