@@ -13,8 +13,8 @@ from rlsearch.assemble import ScratchPolicy, read_policy
 from rlsearch.errors import InputError, nearest
 from rlsearch.interop.gguf import import_gguf, smollm2_path
 from rlsearch.interop.hub_config import from_hub
-from rlsearch.interop.tensor_files import read_json
 from rlsearch.models.decoder import DecoderConfig
+from rlsearch.tokenization.hub_files import read_json
 
 
 def of_config(config: ConfigDict, name: str | None) -> DecoderConfig:

@@ -14,10 +14,10 @@ from rlsearch.errors import InputError
 from rlsearch.interop import stacking, tensor_files
 from rlsearch.interop.hub_config import from_hub, generation, to_hub
 from rlsearch.interop.load import check_vocabulary
-from rlsearch.interop.tensor_files import INDEX, SINGLE, read_json
+from rlsearch.interop.tensor_files import INDEX, SINGLE
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.tokenization import loading
-from rlsearch.tokenization.hub_files import write_json
+from rlsearch.tokenization.hub_files import read_json, write_json
 from rlsearch.tokenization.types import Tokenizer
 
 

@@ -10,8 +10,9 @@ from rlsearch.errors import InputError
 from rlsearch.interop.hub_config import from_hub
 from rlsearch.interop.names import shapes, unflatten
 from rlsearch.interop.stacking import parameters
-from rlsearch.interop.tensor_files import TensorFiles, read_json
+from rlsearch.interop.tensor_files import TensorFiles
 from rlsearch.models.decoder import DecoderConfig
+from rlsearch.tokenization.hub_files import read_json
 from rlsearch.tokenization.types import Tokenizer
 
 

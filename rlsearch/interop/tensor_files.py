@@ -14,26 +14,10 @@ import numpy as np
 import safetensors
 
 from rlsearch.errors import InputError
+from rlsearch.tokenization.hub_files import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-      InputError: no such file, or no JSON object in it.
-    """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; give a directory in Hugging Face format")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error}); is the file cut short?") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, needs a JSON object")
-    return content
 
 
 class TensorFiles(contextlib.ExitStack):

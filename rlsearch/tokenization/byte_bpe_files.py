@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlsearch.errors import InputError
 from rlsearch.tokenization.byte_bpe import SPACE, ByteBPETokenizer, check_document
-from rlsearch.tokenization.hub_files import plain_config
+from rlsearch.tokenization.hub_files import plain_config, read_json
 
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
@@ -41,9 +40,9 @@ def load(directory: Path) -> ByteBPETokenizer:
       InputError: a file is missing, is not JSON, or describes anything but byte-level BPE with an end and a padding.
     """
     directory = Path(directory)
-    document = _read_json(directory / "tokenizer.json")
+    document = read_json(directory / "tokenizer.json")
     check_document(document, str(directory / "tokenizer.json"))
-    config = _read_json(directory / "tokenizer_config.json")
+    config = read_json(directory / "tokenizer_config.json")
     template = directory / "chat_template.jinja"
     if template.is_file():
         config["chat_template"] = template.read_text(encoding="utf-8")
@@ -51,7 +50,7 @@ def load(directory: Path) -> ByteBPETokenizer:
     config.setdefault("pad_token", config.get("eos_token"))  # Llama 3 names none: its end of text fills rows
     named = {key: _token_id(config, key, ids, directory) for key in ("eos_token", "pad_token")}
     generation = directory / "generation_config.json"
-    ends = _read_json(generation).get("eos_token_id") if generation.is_file() else None
+    ends = read_json(generation).get("eos_token_id") if generation.is_file() else None
     ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
     eos_ids = tuple(dict.fromkeys([named["eos_token"], *ends]))
     return ByteBPETokenizer(document, pad_id=named["pad_token"], eos_ids=eos_ids, config=config)
@@ -60,7 +59,7 @@ def load(directory: Path) -> ByteBPETokenizer:
 def is_bpe(directory: Path) -> bool:
     """Whether a directory holds a ``tokenizer.json`` whose model is BPE."""
     path = Path(directory) / "tokenizer.json"
-    return path.is_file() and (_read_json(path).get("model") or {}).get("type") == "BPE"
+    return path.is_file() and (read_json(path).get("model") or {}).get("type") == "BPE"
 
 
 def from_gguf(metadata: Mapping[str, Any], *, where: str) -> ByteBPETokenizer:
@@ -166,15 +165,3 @@ def _token_id(config: dict[str, Any], key: str, ids: dict[str, int], directory: 
             f"{directory / 'tokenizer_config.json'}: {key} is {token!r}, which is no token of tokenizer.json; name one"
         )
     return ids[token]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; a tokenizer needs tokenizer.json and tokenizer_config.json")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error}); is the file cut short?") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, needs a JSON object")
-    return content

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rlsearch.errors import InputError
+
 # transformers (5.x) loads every tokenizer of a qwen2 model as byte-level BPE, whatever class its configuration names,
 # and gets other ids from a unigram tokenizer.json without a word. It makes an exception for a directory that names a
 # class of its own. With or without trust_remote_code it then reads tokenizer.json as it stands.
@@ -19,6 +21,23 @@ class RlsearchTokenizer(PreTrainedTokenizerFast):
     pass
 '''
 OWN_CLASS_MAP = {"AutoTokenizer": [None, "tokenization_rlsearch.RlsearchTokenizer"]}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+      InputError: no such file, or no JSON object in it.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; give a directory in Hugging Face format")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error}); is the file cut short?") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds a {type(content).__name__}, needs a JSON object")
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:
