@@ -20,6 +20,10 @@ class Group:
     def leaves(self) -> int:
         return self.size
 
+    @property
+    def leaves_of_tree(self) -> int:
+        return self.size
+
     def grow(self, grower: Grower, states, prompts, rng) -> None:
         trees = [grower.plant(i, state, prompt) for i, (state, prompt) in enumerate(zip(states, prompts, strict=True))]
         grower.read_prompts()
@@ -38,7 +42,11 @@ class RandomExpansion:
 
     @property
     def leaves(self) -> int:
-        return self.trees * (1 + self.branches * self.rounds)
+        return self.trees * self.leaves_of_tree
+
+    @property
+    def leaves_of_tree(self) -> int:
+        return 1 + self.branches * self.rounds
 
     def grow(self, grower: Grower, states, prompts, rng) -> None:
         pairs = [(i, state, prompt) for i, (state, prompt) in enumerate(zip(states, prompts, strict=True))]

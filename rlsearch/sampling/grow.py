@@ -96,9 +96,13 @@ class _Live:
 
 
 class Expander(Protocol):
-    """Grows trees and says where they branch; ``leaves`` is how many episodes it makes of a question."""
+    """Grows trees and says where they branch.
+
+    ``leaves`` is how many episodes it makes of a question, ``leaves_of_tree`` how many of them share a tree at most.
+    """
 
     leaves: int
+    leaves_of_tree: int
 
     def grow(
         self, grower: Grower, states: Sequence[State], prompts: Sequence[list[int]], rng: np.random.Generator

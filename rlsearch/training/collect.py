@@ -88,7 +88,8 @@ class Collector:
         }
         nodes = pack.pad_nodes(
             forest.nodes, room(self.config.nodes // self.share, len(forest.nodes.end)),
-            leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.most_turns,
+            leaves=len(questions) * self.expander.leaves, fan=self.expander.leaves_of_tree,
+            depth=2 * self.scene.env.most_turns,
         )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
 
