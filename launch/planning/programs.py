@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from rlsearch.errors import InputError
 from rlsearch.models import attention_blocked, decoder, sharding, value
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.models.sharding import MeshConfig
@@ -138,10 +139,14 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
     capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
     model = replace(model, param_dtype=model.dtype)
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), model)), mesh)
-    over_slots = ("data", "fsdp") if slots % (mesh.shape["data"] * mesh.shape["fsdp"]) == 0 else None
-    heads = "model" if model.n_kv_heads % mesh.shape["model"] == 0 else None
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    if slots % shares or model.n_kv_heads % mesh.shape["model"]:
+        raise InputError(
+            f"decoding: {slots} slots (the last of config.sampling.slots) must divide over the {shares} chips of the"
+            f" axes data and fsdp, and {model.n_kv_heads} key/value heads over the {mesh.shape['model']} of model"
+        )
     cache = jax.tree.map(
-        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(over_slots, heads)),
+        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(("data", "fsdp"), "model")),
         jax.eval_shape(lambda: decoder.empty_cache(model, slots=slots, capacity=capacity)),
     )
     plain = partial(_array, mesh=mesh, spec=P())
@@ -171,11 +176,10 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
 def shapes(config: ConfigDict, read: Settings, mesh: Mesh) -> Shapes:
     """What a step of the config holds: the most rollouts that its questions make, in its blocks."""
     batch, leaves = read.rl.batch, read.expander.leaves
-    trees = getattr(read.expander, "trees", 1)
     return Shapes(
         blocks=batch.blocks, rows=batch.block_rows, width=batch.row_tokens, targets=batch.row_targets,
         nodes=batch.nodes, leaves=batch.questions * leaves, depth=2 * (config.env.max_turns + 1),
-        fan=-(-leaves // trees), terms=len(read.reward.names),
+        fan=read.expander.leaves_of_tree, terms=len(read.reward.names),
     )  # fmt: skip
 
 

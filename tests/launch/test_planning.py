@@ -12,9 +12,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from launch.planning import chips, flops, hlo
+from launch.planning import chips, flops, hlo, programs
+from rlsearch import settings
 from rlsearch.errors import InputError
+from rlsearch.models.sharding import MeshConfig
+from tests import small
 from tests.house.files import ROOT
+from tests.models import small as small_model
 
 A, B = jax.ShapeDtypeStruct((4, 8), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32)
 PRODUCT = 2 * 4 * 8 * 16  # operations of A @ B
@@ -147,3 +151,11 @@ def test_a_plan_of_the_quickstart_on_sixteen_chips():
     assert training["memory"]["optimiser"] == pytest.approx(2 * training["memory"]["parameters"], rel=0.01)
     assert training["collectives"]["all-reduce"]["count"] > 0
     assert 0 < training["useful_flops"] <= training["flops"]
+
+
+def test_slots_that_do_not_divide_over_the_chips_are_refused():
+    """Laid on every chip instead, they would be planned as what no run does."""
+    read = settings.read(small.config(**{"sampling.slots": (12,)}))
+    mesh = programs.make_mesh(MeshConfig(data=8, fsdp=1, model=1), jax.devices())
+    with pytest.raises(InputError, match=r"12 slots .* must divide over the 8 chips"):
+        programs.decoding(small_model.config(), read, mesh)
