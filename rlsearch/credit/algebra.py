@@ -151,13 +151,6 @@ def partition(*keys: Array) -> Int[Array, "X"]:
     return jnp.zeros(order.shape[0], jnp.int32).at[order].set(index)
 
 
-def through_mean(
-    value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths
-) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
-    """A node's value by Monte Carlo: the mean over the episodes through it, and whether there are any."""
-    return layouts.backup(value, use, paths)
-
-
 def difference(value: Float[Array, "N"], parent: Int[Array, "N"]) -> Float[Array, "N"]:
     """Value of each node minus value of the node above; 0 at roots. Along a path it telescopes to leaf minus root."""
     return jnp.where(parent < 0, 0.0, value - value[jnp.maximum(parent, 0)])
@@ -177,6 +170,11 @@ class Track:
     node: Float[Array, "..."]
     decay: Float[Array, "M R S"] | None = None
     offset: Float[Array, "M R S"] | None = None
+
+    @property
+    def affine(self) -> tuple[Float[Array, "M R S"], Float[Array, "M R S"]] | None:
+        """``decay`` and ``offset``, or None where all tokens of a node agree."""
+        return None if self.decay is None else (self.decay, self.offset)
 
 
 @jax.tree_util.register_dataclass

@@ -134,6 +134,18 @@ def _check(config: LossConfig, where: str) -> None:
         raise InputError(f"{where}: clip 'reinforce' has no ratio, and so level 'sequence_token' is 'token'; set that")
 
 
+def penalty(
+    config: LossConfig, use: Bool[Array, "M R S"], old_logp: Float[Array, "M R S"],
+    reference_logp: Float[Array, "M R S"] | None,
+) -> Float[Array, "M R S"] | None:  # fmt: skip
+    """What the KL takes from the reward at each token, where it has its place there."""
+    if config.kl is None or config.kl.place != "reward":
+        return None
+    logp, other = (jnp.where(use, x, 0.0) for x in (old_logp, reference_logp))
+    weight = config.kl.coefficient * config.kl.weights(logp, other)
+    return jnp.where(use, weight * kl.estimate(config.kl.estimator, logp, other), 0.0)
+
+
 def objective(config: LossConfig, targets: Targets, batch: Batch) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The loss over some targets and the sums that metrics are made of.
 

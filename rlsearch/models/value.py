@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from rlsearch.models import decoder
-from rlsearch.models.decoder import DecoderConfig, Params
+from rlsearch.models.decoder import Params
 
 
 def from_policy(params: Params) -> Params:
@@ -17,19 +16,7 @@ def from_policy(params: Params) -> Params:
     return {**trunk, "value": {"kernel": jnp.zeros((width,), dtype), "bias": jnp.zeros((1,), dtype)}}
 
 
-def apply(
-    params: Params,
-    cfg: DecoderConfig,
-    *,
-    token_id: Int[Array, "B T"],
-    position: Int[Array, "B T"],
-    token_end: Int[Array, "B T"],
-    remat: str | bool,
-    attention: str,
-) -> Float[Array, "B T"]:
-    """Values after each token of packed rows, in float32; see ``decoder.apply`` for the arguments."""
-    hidden = decoder.apply(
-        params, cfg, token_id=token_id, position=position, token_end=token_end, remat=remat, attention=attention
-    ).astype(jnp.float32)
-    head = params["value"]
-    return hidden @ head["kernel"].astype(jnp.float32) + head["bias"].astype(jnp.float32)[0]
+def head(params: Params, hidden: Float[Array, "... E"]) -> Float[Array, "..."]:
+    """Values of the states that ``decoder.apply`` ends with, in float32."""
+    kernel, bias = (params["value"][name].astype(jnp.float32) for name in ("kernel", "bias"))
+    return hidden.astype(jnp.float32) @ kernel + bias[0]

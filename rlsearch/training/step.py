@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from rlsearch.credit.algebra import Episodes
 from rlsearch.credit.estimate import estimate
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.credit.slots import Slots
-from rlsearch.losses import kl, logprob, policy, targets
+from rlsearch.losses import logprob, policy, targets
 from rlsearch.losses.policy import LossConfig
 from rlsearch.losses.targets import Given
 from rlsearch.models import attention as attentions
@@ -105,13 +105,13 @@ def policy_step(
         reference_logp = reference and _each(lambda block: score(reference, rows=block)[0], rows, blocks)
         if config.critic and old_value is None:
             old_value = _each(lambda block: judge(params["critic"], rows=block), rows, blocks)
-        slots = Slots(rows.target_node, use, old_value, _penalty(config.loss, use, old_logp, reference_logp))
+        slots = Slots(rows.target_node, use, old_value, policy.penalty(config.loss, use, old_logp, reference_logp))
         credit = estimate(
             nodes, config.credit, weights=config.weights, reduction=config.loss.reduction, slots=slots
         )  # fmt: skip
         given = Given(
-            rows.target_node, use, rows.behavior_logp, old_logp, reference_logp, old_value, _affine(credit.advantage),
-            _affine(credit.returns),
+            rows.target_node, use, rows.behavior_logp, old_logp, reference_logp, old_value, credit.advantage.affine,
+            credit.returns and credit.returns.affine,
         )  # fmt: skip
 
         def objective(given: Given, logp, entropy, value):
@@ -159,19 +159,6 @@ def make_values(config: StepConfig) -> Callable:
     return jax.jit(values)
 
 
-def _penalty(config: LossConfig, use, old_logp, reference_logp) -> Float[Array, "M R S"] | None:
-    """What the KL takes from the reward at each token, where it has its place there."""
-    if config.kl is None or config.kl.place != "reward":
-        return None
-    logp, other = (jnp.where(use, x, 0.0) for x in (old_logp, reference_logp))
-    weight = config.kl.coefficient * config.kl.weights(logp, other)
-    return jnp.where(use, weight * kl.estimate(config.kl.estimator, logp, other), 0.0)
-
-
-def _affine(track) -> tuple[Array, Array] | None:
-    return None if track is None or track.decay is None else (track.decay, track.offset)
-
-
 def make_supervised_step(
     model: DecoderConfig,
     optimizer: optax.GradientTransformation,
@@ -210,11 +197,7 @@ def target_logps(
     logp_chunk: int,
 ):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
-    hidden = decoder.apply(
-        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,
-        attention=attention,
-    )  # fmt: skip
-    chosen = jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
+    chosen = _before_targets(params, model, rows, attention=attention, remat=remat)
     return logprob.score_hidden(
         chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk,
         cap=model.logit_cap,
@@ -223,11 +206,16 @@ def target_logps(
 
 def target_values(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool):
     """The critic's value of the state before every target, [R, S]: after the token that precedes it on its path."""
-    values = value.apply(
+    return value.head(params, _before_targets(params, model, rows, attention=attention, remat=remat))
+
+
+def _before_targets(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool):
+    """Hidden states [R, S, E] after the token that precedes each target on its path."""
+    hidden = decoder.apply(
         params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,
         attention=attention,
     )  # fmt: skip
-    return jnp.take_along_axis(values, rows.target_prev, axis=1)
+    return jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
 
 
 def _each(score: Callable[[Any], Any], blocks_of: Any, blocks: Int[Array, ""]) -> Any:

@@ -27,7 +27,7 @@ ALONE = {
 
 @functools.partial(jax.jit, static_argnames="cfg")
 def values(params, cfg, token_id=TOKENS):
-    return value.apply(params, cfg, token_id=token_id, **ALONE)
+    return value.head(params, decoder.apply(params, cfg, token_id=token_id, **ALONE))
 
 
 @functools.partial(jax.jit, static_argnames="cfg")

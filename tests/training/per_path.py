@@ -185,7 +185,9 @@ def _pull(params: Params, model: DecoderConfig, token_id, temperature, of_logp, 
 @functools.partial(jax.jit, static_argnames="model")
 def _values(params: Params, model: DecoderConfig, token_id):
     """What the critic says before each token of each path; 0 at the first."""
-    found = value.apply(params, model, token_id=token_id, **_alone(token_id), remat=False, attention="dense")
+    found = value.head(
+        params, decoder.apply(params, model, token_id=token_id, **_alone(token_id), remat=False, attention="dense")
+    )
     return jnp.pad(found[:, :-1], ((0, 0), (1, 0)))
 
 
