@@ -20,6 +20,7 @@ from rlsearch.rewards.reward import Reward
 from rlsearch.sampling import expanders
 from rlsearch.sampling.engine import SamplingConfig
 from rlsearch.sampling.grow import Expander
+from rlsearch.training.rehearse import rehearse
 from rlsearch.training.reinforce import RlConfig
 from rlsearch.training.warmup import WarmupConfig
 
@@ -67,6 +68,7 @@ def read(config: ConfigDict) -> Settings:
             decoder.check_remat(section.remat)
     registry.check_notes(settings.credit, settings.notes.names)
     _check_critic(settings)
+    rehearse(settings.credit, settings.loss, weights=settings.reward.weights, notes=settings.notes.names)
     if settings.notes.persistent != (settings.rl.values is not None):
         raise InputError(
             f"config.rl.values is {settings.rl.values} and config.notes {settings.notes.columns}: values of questions"

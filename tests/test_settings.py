@@ -67,3 +67,25 @@ def test_shares_must_come_out_even():
     for key in ("rl.batch.block_rows", "warmup.rows"):
         with pytest.raises(InputError, match=rf"config\.{key} is 12, which does not divide over the 8 devices"):
             settings.check_shares(settings.read(small.config(**{key: 12})), eight, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"credit": {"estimator": "turn_centred", "coefficient": 1.0, "over": "group", "scale": True}},
+            "over='group' is neither",
+        ),
+        ({"terms": {"kind": "sft", "coefficient": 1.0, "note": "expert", "above": 0.0}}, "note 'expert' is read and"),
+    ],
+)
+def test_what_credit_or_a_term_refuses_is_refused_before_anything_is_built(changes, message):
+    """Not when the step is compiled, after the warm-up."""
+    config = small.config()
+    config.notes = (("step_reward", "valid"),)
+    if "credit" in changes:
+        config.credit = ConfigDict({"drop_equal": True, **changes["credit"]})
+    else:
+        config.loss.terms = (ConfigDict(changes["terms"]),)
+    with pytest.raises(InputError, match=message):
+        settings.read(config)
