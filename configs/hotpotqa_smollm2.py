@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "hotpotqa_smollm2"
     config.seed = 0
-    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "model": 1})
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "sequence": 1, "model": 1})
 
     # The task: questions and passages from files.
     config.task = ConfigDict(

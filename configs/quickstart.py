@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "quickstart"
     config.seed = 0
-    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "model": 1})
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "sequence": 1, "model": 1})
 
     # The task: made-up worlds, new names in each; held-out worlds are never trained on.
     config.task = ConfigDict(

@@ -124,6 +124,21 @@ def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:
             f"config.rl.batch.questions is {settings.rl.batch.questions}, which does not divide among {processes}"
             f" processes"
         )
+    _check_sequence(settings, mesh.shape["sequence"])
+
+
+def _check_sequence(settings: Settings, parts: int) -> None:
+    """Refuses rows whose tokens or targets cannot be shared out evenly."""
+    sections = {"config.rl.batch": settings.rl.batch}
+    if settings.warmup is not None:
+        sections["config.warmup"] = settings.warmup
+    for where, section in sections.items():
+        for name in ("row_tokens", "row_targets"):
+            if getattr(section, name) % parts:
+                raise InputError(
+                    f"{where}.{name} is {getattr(section, name)}, which does not divide over the {parts} devices of the"
+                    f" axis sequence of config.mesh; make it a multiple, or the axis smaller"
+                )
 
 
 def check_sections(config: ConfigDict) -> None:

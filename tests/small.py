@@ -29,7 +29,7 @@ from rlsearch.training.workdir import Workdir
 def config(**changes) -> ConfigDict:
     """Four training worlds, two held out, a decoder of two layers; ``{"rl.steps": 2}`` changes a value."""
     small = get_config()
-    small.mesh = ConfigDict({"data": -1, "fsdp": 1, "model": 1})
+    small.mesh = ConfigDict({"data": -1, "fsdp": 1, "sequence": 1, "model": 1})
     small.task.train_questions, small.task.heldout_questions = 12, 6
     small.task.worlds.update(training=4, heldout=2, names=60, persons=24, cities=8, countries=4, companies=6)
     small.policy.update(vocab_size=520, vocab_corpora=4, vocab_questions=40)
@@ -111,7 +111,7 @@ def warmed() -> Small:
 
 def one_device() -> jax.sharding.Mesh:
     """A mesh of one device, on which a step compiles fastest."""
-    return sharding.make_mesh(MeshConfig(data=1, fsdp=1, model=1), devices=jax.devices()[:1])
+    return sharding.make_mesh(MeshConfig(data=1, fsdp=1, sequence=1, model=1), devices=jax.devices()[:1])
 
 
 def demonstrator(small: ConfigDict, parts: assemble.Parts, **changes) -> Demonstrator:

@@ -63,7 +63,7 @@ def test_shares_must_come_out_even():
     settings.check_shares(settings.read(small.config()), mesh, processes=2)
     with pytest.raises(InputError, match=r"config\.rl\.batch\.questions is 4, which does not divide among 3"):
         settings.check_shares(settings.read(small.config()), mesh, processes=3)
-    eight = small.sharding.make_mesh(small.MeshConfig(data=4, fsdp=2, model=1))
+    eight = small.sharding.make_mesh(small.MeshConfig(data=4, fsdp=2, sequence=1, model=1))
     for key in ("rl.batch.block_rows", "warmup.rows"):
         with pytest.raises(InputError, match=rf"config\.{key} is 12, which does not divide over the 8 devices"):
             settings.check_shares(settings.read(small.config(**{key: 12})), eight, processes=1)

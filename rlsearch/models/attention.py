@@ -10,10 +10,13 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int
 
 from rlsearch.errors import InputError, nearest
 from rlsearch.models import attention_blocked, attention_pallas
+from rlsearch.models.layout import ALONE, KEYS, QUERIES, SEQUENCE, TOKENS, Layout
+from rlsearch.models.sharding import ROWS
 
 # How rows of a forest attend: with the whole mask in memory (best for short rows), block by block in XLA, or block by
 # block in a TPU kernel.
@@ -86,43 +89,65 @@ def over_forest(
     position: Int[Array, "B T"] | None = None,
     scale: float | None = None,
     cap: float | None = None,
+    layout: Layout = ALONE,
 ) -> Attend:
     """``attend(q, k, v)``, in which query q sees key k exactly when ``k <= q < token_end[k]``, as IMPLEMENTATIONS say.
 
     ``position`` is needed where a window is given; ``scale`` and ``cap`` are as in ``masked_attention``. The blocked
-    ones need rows that are a multiple of their module's BLOCK.
+    ones need rows that are a multiple of their module's BLOCK. With a ``layout`` every device computes its own rows and
+    heads, and of a row whose tokens lie over several its own queries, for which keys and values are gathered.
 
     Raises:
       InputError: an unknown implementation; when called, arrays or arguments that it cannot honour.
     """
+    if implementation not in IMPLEMENTATIONS:
+        raise InputError(f"attention {implementation!r} is unknown{nearest(implementation, IMPLEMENTATIONS)}")
     if implementation == "dense":
-        mask = visible(token_end)
+        return _dense(visible(token_end), position, layout, scale=scale, cap=cap)
+    function = {"blocked": _blocked, "pallas": _pallas}[implementation]
 
-        def dense(q, k, v, *, window=None):
-            seen = mask if window is None else mask & near(position, window)
-            return masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), seen, scale=scale, cap=cap)
+    def attend(q, k, v, *, window=None):
+        reach = () if window is None else (position, window)
 
-        return dense
-    if implementation == "blocked":
-        return lambda q, k, v, *, window=None: attention_blocked.attend(
-            q, k, v, token_end, block=attention_blocked.BLOCK, position=position, window=window, scale=scale, cap=cap
-        )
-    if implementation == "pallas":
-        return lambda q, k, v, *, window=None: attention_pallas.attend(
-            q, k, v, token_end, block=attention_pallas.BLOCK, interpret=False, window=window, scale=scale, cap=cap
-        )
-    raise InputError(f"attention {implementation!r} is unknown{nearest(implementation, IMPLEMENTATIONS)}")
+        def local(q, k, v, token_end, *reach):
+            position, window = reach or (None, None)
+            limits = {"position": position, "window": window, "scale": scale, "cap": cap}
+            return function(q, k, v, token_end, start=layout.first(SEQUENCE, q.shape[1]), **limits)
+
+        ins = (QUERIES, KEYS, KEYS, ROWS, *(ROWS, P())[: len(reach)])
+        return layout.local(local, ins=ins, out=QUERIES)(q, k, v, token_end, *reach)
+
+    return attend
+
+
+def _dense(mask, position, layout: Layout, **limits) -> Attend:
+    def local(q, k, v, seen):
+        return masked_attention(q, k.swapaxes(1, 2), v.swapaxes(1, 2), seen, **limits)
+
+    def attend(q, k, v, *, window=None):
+        seen = mask if window is None else mask & near(position, window)
+        return layout.local(local, ins=(QUERIES, KEYS, KEYS, TOKENS), out=QUERIES)(q, k, v, seen)
+
+    return attend
+
+
+def _blocked(q, k, v, token_end, **limits):
+    return attention_blocked.attend(q, k, v, token_end, block=attention_blocked.BLOCK, **limits)
+
+
+def _pallas(q, k, v, token_end, *, position, **limits):
+    return attention_pallas.attend(q, k, v, token_end, block=attention_pallas.BLOCK, interpret=False, **limits)
 
 
 def check_mesh(implementation: str, mesh: Mesh) -> None:
     """Refuses a mesh that the implementation does not run on, before anything is compiled.
 
     Raises:
-      InputError: the TPU kernel on other devices, or on more than one, over which ``jit`` cannot partition it.
+      InputError: the TPU kernel on other devices.
     """
     platform = mesh.devices.flat[0].platform
-    if implementation == "pallas" and (platform != "tpu" or mesh.size > 1):
+    if implementation == "pallas" and platform != "tpu":
         raise InputError(
-            f"attention 'pallas' on {mesh.size} devices of platform {platform!r}: its kernel runs on one TPU device;"
-            f" set attention to 'blocked' in config.rl and config.warmup"
+            f"attention 'pallas' on devices of platform {platform!r}: its kernel runs on TPUs; set attention to"
+            f" 'blocked' in config.rl and config.warmup"
         )

@@ -3,8 +3,8 @@
 A loop over the visible pairs of blocks, in plain XLA, with the softmax kept running (Milakov and Gimelshein, 2018) and
 the log-sum-exp saved for the backward pass (FlashAttention-2: Dao, 2023, arXiv:2307.08691, algorithms 1 and 2).
 
-Axes: B rows, T tokens of a row, n blocks of a row, b tokens of a block, K key/value heads, G query heads of each,
-R = G b queries of a block, D head width.
+Axes: B rows, T tokens of a row, U queries of a row (T, or those of a part of it), n blocks of a row, b tokens of a
+block, K key/value heads, G query heads of each, R = G b queries of a block, D head width.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = "attention_rows"  # names the axis of rows for the one number that they s
 
 
 def attend(
-    q: Float[Array, "B T H D"],
+    q: Float[Array, "B U H D"],
     k: Float[Array, "B T K D"],
     v: Float[Array, "B T K D"],
     token_end: Int[Array, "B T"],
@@ -34,7 +34,8 @@ def attend(
     window: Int[Array, ""] | None = None,
     scale: float | None = None,
     cap: float | None = None,
-) -> Float[Array, "B T H D"]:
+    start: Int[Array, ""] | None = None,
+) -> Float[Array, "B U H D"]:
     """Query q sees key k exactly when ``k <= q < token_end[k]``; scores and softmax in float32.
 
     With a ``window``, ``position[q] - position[k]`` must be less than it too. Scores are multiplied by ``scale``, 1 /
@@ -42,15 +43,16 @@ def attend(
 
     Every row computes its own visible pairs of blocks, and all rows turn as often as the fullest one. Query head h
     reads key/value head ``h // G``. ``token_end[k]`` must exceed k: a query that saw no key would be NaN. Works under
-    ``jit`` with rows and heads sharded.
+    ``jit`` with rows and heads sharded. With a ``start``, the first index of a block, queries are those of the U tokens
+    from there on.
 
     Raises:
       InputError: rows that are no multiple of ``block``, or what else ``block_pairs.check`` refuses.
     """
-    block_pairs.check(q, k, v, token_end, block=block)
+    block_pairs.check(q, k, v, token_end, block=block, part=start is not None)
     form = _Form(block, q.shape[-1] ** -0.5 if scale is None else scale, cap)
     reach = None if window is None else (position, window)
-    return _attend(q, k, v, token_end, reach, form)
+    return _attend(q, k, v, token_end, reach, None if start is None else start // block, form)
 
 
 class _Form(NamedTuple):
@@ -61,14 +63,16 @@ class _Form(NamedTuple):
     cap: float | None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _attend(q, k, v, token_end, reach, form):
-    return _forward(q, k, v, token_end, reach, form)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
+def _attend(q, k, v, token_end, reach, start, form):
+    return _forward(q, k, v, token_end, reach, start, form)[0]
 
 
-def _forward(q, k, v, token_end, reach, form):
-    pairs = block_pairs.by_query(token_end, form.block, reach)
-    q, k, v, mask = *(_queries(x, k.shape[2], form.block) for x in (q, k, v)), _mask(token_end, reach, form.block)
+def _forward(q, k, v, token_end, reach, start, form):
+    part = None if start is None else block_pairs.Part(start, q.shape[1] // form.block)
+    pairs = block_pairs.by_query(token_end, form.block, reach, part)
+    mask = _mask(token_end, reach, start, form.block)
+    q, k, v = (_queries(x, k.shape[2], form.block) for x in (q, k, v))
     row = functools.partial(_row_forward, form=form)
     out, lse = jax.vmap(row, axis_name=ROWS)(q, k, v, mask, pairs)
     return _tokens(out, form.block), (q, k, v, mask, pairs, out, lse)
@@ -80,7 +84,7 @@ def _backward(form, saved, cotangent):
     delta = jnp.einsum("...d,...d->...", cotangent, out, preferred_element_type=jnp.float32)
     row = functools.partial(_row_backward, form=form)
     dq, dk, dv = jax.vmap(row, axis_name=ROWS)(q, k, v, mask, pairs, cotangent, lse, delta)
-    return *(_tokens(x, form.block).astype(q.dtype) for x in (dq, dk, dv)), None, None
+    return *(_tokens(x, form.block).astype(q.dtype) for x in (dq, dk, dv)), None, None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -139,13 +143,14 @@ def _put(x, index, part):
     return jax.lax.dynamic_update_index_in_dim(x, part, index, axis=0)
 
 
-def _mask(token_end, reach, block: int) -> block_pairs.Mask:
+def _mask(token_end, reach, start, block: int) -> block_pairs.Mask:
     rows = len(token_end)
     end = token_end.reshape(rows, -1, block)
+    start = None if start is None else jnp.broadcast_to(start, (rows,))
     if reach is None:
-        return block_pairs.Mask(end, None, None)
+        return block_pairs.Mask(end, None, None, start)
     position, window = reach
-    return block_pairs.Mask(end, position.reshape(end.shape), jnp.broadcast_to(window, (rows,)))
+    return block_pairs.Mask(end, position.reshape(end.shape), jnp.broadcast_to(window, (rows,)), start)
 
 
 def _queries(x: Float[Array, "B T H D"], kv_heads: int, block: int) -> Float[Array, "B n K R D"]:

@@ -5,8 +5,8 @@ that see each other, prefetched as scalars: pairs that do not are neither comput
 transposed, keys along sublanes and queries along lanes, so that what is one number a query (maximum, sum, log-sum-exp)
 fills whole registers. All query heads that share a key/value head are one operand.
 
-Axes: B rows, T tokens of a row, P pairs, b tokens of a block, K key/value heads, G query heads of each, R = G b, D head
-width.
+Axes: B rows, T tokens of a row, U queries of a row (T, or those of a part of it), P pairs, b tokens of a block, K
+key/value heads, G query heads of each, R = G b, D head width.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCORES, READ, SPREAD = ((1,), (1,)), ((0,), (0,)), ((1,), (0,))  # contracted ax
 
 
 def attend(
-    q: Float[Array, "B T H D"],
+    q: Float[Array, "B U H D"],
     k: Float[Array, "B T K D"],
     v: Float[Array, "B T K D"],
     token_end: Int[Array, "B T"],
@@ -43,7 +43,8 @@ def attend(
     window: Int[Array, ""] | None = None,
     scale: float | None = None,
     cap: float | None = None,
-) -> Float[Array, "B T H D"]:
+    start: Int[Array, ""] | None = None,
+) -> Float[Array, "B U H D"]:
     """Query q sees key k exactly when ``k <= q < token_end[k]``; scores and softmax in float32.
 
     Query head h reads key/value head ``h // G``. ``token_end[k]`` must exceed k: a query that saw no key would be NaN.
@@ -51,8 +52,9 @@ def attend(
     compiles for TPUs only, and lowering for another platform fails.
 
     XLA cannot partition a kernel: on more than one device, call it under ``jax.shard_map`` with ``check_vma=False``,
-    with rows over the data axes, query and key/value heads over the model axis, and ``token_end`` as the rows are. No
-    axis of tokens may be sharded.
+    with rows over the data axes, query and key/value heads over the model axis, and ``token_end`` as the rows are. Of
+    tokens only those of the queries may be shared out: with a ``start``, the first index of a block, queries are those
+    of the U tokens from there on.
 
     Raises:
       InputError: a block or head width that TPU tiles do not fit, more than a TPU core's memory holds, a window, a cap
@@ -66,14 +68,14 @@ def attend(
             f"attention: the TPU kernel multiplies scores by {q.shape[-1] ** -0.5}, 1 / sqrt(head width), and cannot"
             f" honour {scale}; set attention to 'blocked'"
         )
-    block_pairs.check(q, k, v, token_end, block=block)
+    block_pairs.check(q, k, v, token_end, block=block, part=start is not None)
     if not interpret:
         _check_tiles(q, k, block)
-    return _attend(q, k, v, token_end, block, interpret)
+    return _attend(q, k, v, token_end, None if start is None else start // block, block, interpret)
 
 
 def _check_tiles(q, k, block: int) -> None:
-    rows, tokens, heads, width = q.shape
+    rows, queries, heads, width = q.shape
     if block % LANES or width not in WIDTHS:
         raise InputError(
             f"attention: the TPU kernel takes heads of width {', '.join(map(str, WIDTHS))} and blocks that are a"
@@ -85,8 +87,9 @@ def _check_tiles(q, k, block: int) -> None:
             f"attention: {groups} query heads of width {width} share a key/value head, and the TPU kernel holds at"
             f" most {NUMBERS // block // max(width, LANES)} in blocks of {block} tokens; use the blocked attention"
         )
-    blocks = tokens // block
-    scalars = 4 * 2 * rows * -(-blocks * (blocks + 1) // 2 // LANES) * LANES
+    tokens, blocks = k.shape[1], k.shape[1] // block
+    pairs = blocks * (blocks + 1) // 2 if queries == tokens else blocks * (queries // block)
+    scalars = 4 * 2 * rows * -(-pairs // LANES) * LANES
     if scalars > SCALARS:
         raise InputError(
             f"attention: {rows} rows of {tokens} tokens a device are {blocks} blocks each, whose pairs take {scalars}"
@@ -94,26 +97,28 @@ def _check_tiles(q, k, block: int) -> None:
         )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _attend(q, k, v, token_end, block, interpret):
-    return _forward(q, k, v, token_end, block, interpret)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _attend(q, k, v, token_end, start, block, interpret):
+    return _forward(q, k, v, token_end, start, block, interpret)[0]
 
 
-def _forward(q, k, v, token_end, block, interpret):
+def _forward(q, k, v, token_end, start, block, interpret):
+    part = None if start is None else block_pairs.Part(start, q.shape[1] // block)
     q, k, v = _grouped(q, k.shape[2]), k.swapaxes(1, 2), v.swapaxes(1, 2)
     groups, width = q.shape[2], q.shape[-1]
-    call = _Call(_forward_kernel, block_pairs.by_query(token_end, block), block, interpret)
+    call = _Call(_forward_kernel, block_pairs.by_query(token_end, block, part=part), start, block, interpret)
     out, lse = call(
         (token_end[:, :, None], "end"), (q, "query"), (k, "key"), (v, "key"),
         out=((jax.ShapeDtypeStruct(q.shape, q.dtype), "query"),
              (jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32), "number")),
         scratch=((1, groups * block), (1, groups * block), (width, groups * block)),
     )  # fmt: skip
-    return _heads(out), (q, k, v, token_end, out, lse)
+    return _heads(out), (q, k, v, token_end, start, out, lse)
 
 
 def _backward(block, interpret, saved, cotangent):
-    q, k, v, token_end, out, lse = saved
+    q, k, v, token_end, start, out, lse = saved
+    part = None if start is None else block_pairs.Part(start, q.shape[3] // block)
     width, rows = q.shape[-1], q.shape[2] * block
     cotangent = _grouped(cotangent, k.shape[1])
     delta = jnp.einsum("...d,...d->...", cotangent, out, preferred_element_type=jnp.float32)
@@ -121,15 +126,19 @@ def _backward(block, interpret, saved, cotangent):
         (token_end[:, :, None], "end"), (q, "query"), (k, "key"), (v, "key"), (cotangent, "query"), (lse, "number"),
         (delta, "number"),
     )  # fmt: skip
-    (dq,) = _Call(_query_kernel, block_pairs.by_query(token_end, block), block, interpret)(
+    (dq,) = _Call(_query_kernel, block_pairs.by_query(token_end, block, part=part), start, block, interpret)(
         *operands, out=((jax.ShapeDtypeStruct(q.shape, q.dtype), "query"),), scratch=((width, rows),)
     )
-    dk, dv = _Call(_key_kernel, block_pairs.by_key(token_end, block), block, interpret)(
+    by_key = block_pairs.by_key(token_end, block, part)
+    dk, dv = _Call(_key_kernel, by_key, start, block, interpret)(
         *operands,
         out=((jax.ShapeDtypeStruct(k.shape, k.dtype), "key"),) * 2,
         scratch=((block, width), (block, width)),
     )
-    return _heads(dq), dk.swapaxes(1, 2), dv.swapaxes(1, 2), None
+    if part is not None:  # key blocks that none of these queries sees were never written
+        seen = jnp.repeat(block_pairs.keys(by_key, k.shape[2] // block), block, axis=1)[:, None, :, None]
+        dk, dv = jnp.where(seen, dk, 0), jnp.where(seen, dv, 0)
+    return _heads(dq), dk.swapaxes(1, 2), dv.swapaxes(1, 2), None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -138,13 +147,14 @@ _attend.defvjp(_forward, _backward)
 class _Call:
     """A kernel over the grid (row, key/value head, pair), with operands named by the part that a pair reads of them."""
 
-    def __init__(self, kernel, pairs: block_pairs.Pairs, block: int, interpret: bool):
+    def __init__(self, kernel, pairs: block_pairs.Pairs, start, block: int, interpret: bool):
         self.kernel, self.pairs, self.block, self.interpret = kernel, pairs, block, interpret
+        self.start = jnp.zeros(1, jnp.int32) if start is None else start.astype(jnp.int32).reshape(1)
 
     def __call__(self, *operands, out, scratch):
         rows, heads = operands[1][0].shape[:2]
         grid = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=3,
+            num_scalar_prefetch=4,
             grid=(rows, heads, self.pairs.query.shape[1]),
             in_specs=[self._spec(array.shape, part) for array, part in operands],
             out_specs=[self._spec(shape.shape, part) for shape, part in out],
@@ -158,26 +168,26 @@ class _Call:
                 dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM
             ),
             interpret=self.interpret,
-        )(*self.pairs, *(array for array, _ in operands))
+        )(*self.pairs, self.start, *(array for array, _ in operands))
 
     def _spec(self, shape: tuple[int, ...], part: str) -> pl.BlockSpec:
         """The block of an operand: one row, one key/value head, all its query heads, the tokens of a block."""
         block = self.block
         if part == "end":  # [B, T, 1]
-            return pl.BlockSpec((1, block, 1), lambda b, h, p, query, key, count: (b, key[b, p], 0))
+            return pl.BlockSpec((1, block, 1), lambda b, h, p, query, key, *_: (b, key[b, p], 0))
         if part == "key":  # [B, K, T, D]
-            return pl.BlockSpec((1, 1, block, shape[-1]), lambda b, h, p, query, key, count: (b, h, key[b, p], 0))
+            return pl.BlockSpec((1, 1, block, shape[-1]), lambda b, h, p, query, key, *_: (b, h, key[b, p], 0))
         if part == "query":  # [B, K, G, T, D]
             return pl.BlockSpec(
-                (1, 1, shape[2], block, shape[-1]), lambda b, h, p, query, key, count: (b, h, 0, query[b, p], 0)
+                (1, 1, shape[2], block, shape[-1]), lambda b, h, p, query, *_: (b, h, 0, query[b, p], 0)
             )
         return pl.BlockSpec(  # [B, K, G, T]
-            (1, 1, shape[2], block), lambda b, h, p, query, key, count: (b, h, 0, query[b, p])
+            (1, 1, shape[2], block), lambda b, h, p, query, *_: (b, h, 0, query[b, p])
         )
 
 
-def _forward_kernel(query, key, count, end, q, k, v, out, lse, highest, total, sums, *, block):
-    turn = _turn(query, key, count, outer=query)
+def _forward_kernel(query, key, count, start, end, q, k, v, out, lse, highest, total, sums, *, block):
+    turn = _turn(query, key, count, start, outer=query)
 
     @pl.when(turn.first)
     def _():
@@ -201,8 +211,8 @@ def _forward_kernel(query, key, count, end, q, k, v, out, lse, highest, total, s
         _write_lanes(lse, highest[...] + jnp.log(total[...]))
 
 
-def _query_kernel(query, key, count, end, q, k, v, cotangent, lse, delta, dq, sums, *, block):
-    turn = _turn(query, key, count, outer=query)
+def _query_kernel(query, key, count, start, end, q, k, v, cotangent, lse, delta, dq, sums, *, block):
+    turn = _turn(query, key, count, start, outer=query)
 
     @pl.when(turn.first)
     def _():
@@ -218,8 +228,8 @@ def _query_kernel(query, key, count, end, q, k, v, cotangent, lse, delta, dq, su
         dq[0, 0] = sums[...].T.reshape(dq.shape[2:]).astype(dq.dtype)
 
 
-def _key_kernel(query, key, count, end, q, k, v, cotangent, lse, delta, dk, dv, key_sums, value_sums, *, block):
-    turn = _turn(query, key, count, outer=key)
+def _key_kernel(query, key, count, start, end, q, k, v, cotangent, lse, delta, dk, dv, key_sums, value_sums, *, block):
+    turn = _turn(query, key, count, start, outer=key)
 
     @pl.when(turn.first)
     def _():
@@ -248,7 +258,7 @@ class _Turn(NamedTuple):
     last: Bool[Array, ""]
 
 
-def _turn(query, key, count, *, outer) -> _Turn:
+def _turn(query, key, count, start, *, outer) -> _Turn:
     """Reads the scalars of this step; ``outer`` is the list of blocks whose sums are kept from step to step."""
     row, step = pl.program_id(0), pl.program_id(2)
     now, before = outer[row, step], outer[row, jnp.maximum(step - 1, 0)]
@@ -256,7 +266,7 @@ def _turn(query, key, count, *, outer) -> _Turn:
     used = step < count[row]
     first = used & ((step == 0) | (before != now))
     last = used & ((step == count[row] - 1) | (after != now))
-    return _Turn(query[row, step], key[row, step], used, first, last)
+    return _Turn(query[row, step] + start[0], key[row, step], used, first, last)
 
 
 def _scores(turn: _Turn, end, q, k, block: int):

@@ -15,12 +15,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from rlsearch.errors import InputError, nearest
 from rlsearch.models import rope
 from rlsearch.models.architecture import FAMILIES, DecoderConfig, Experts, RopeScaling, Sliding
 from rlsearch.models.attention import masked_attention, over_forest
+from rlsearch.models.layout import ALONE, MODEL, TOKENS, Layout
 
 __all__ = [
     "FAMILIES", "REMAT", "Cache", "DecoderConfig", "Experts", "Params", "RopeScaling", "Sliding", "apply",
@@ -107,10 +109,12 @@ class Moe(nn.Module):
     """A gated linear unit for every expert; each token goes to the ``per_token`` likeliest of a softmax over all.
 
     The router is computed in float32. Tokens are sorted by expert, so that each expert multiplies its own only; none is
-    dropped.
+    dropped. Experts lie over the model axis: a device computes its own for the tokens that it has, and what the devices
+    of the axis found is added up.
     """
 
     cfg: DecoderConfig
+    layout: Layout = ALONE
 
     @nn.compact
     def __call__(self, x):
@@ -121,16 +125,43 @@ class Moe(nn.Module):
         gate = Kernel((experts.count, cfg.d_model, width), wide, kind, name="gate")().astype(dtype)
         up = Kernel((experts.count, cfg.d_model, width), wide, kind, name="up")().astype(dtype)
         down = Kernel((experts.count, width, cfg.d_model), narrow, kind, name="down")().astype(dtype)
-        tokens = x.reshape(-1, cfg.d_model)
-        chosen, weight = route(tokens, router, experts)
-        order = jnp.argsort(chosen.reshape(-1), stable=True)
-        sizes = jnp.bincount(chosen.reshape(-1), length=experts.count).astype(jnp.int32)
-        sorted_tokens = tokens[order // experts.per_token]
-        inside = _activation(cfg)(jax.lax.ragged_dot(sorted_tokens, gate, sizes))
-        inside = inside * jax.lax.ragged_dot(sorted_tokens, up, sizes)
-        out = jax.lax.ragged_dot(inside, down, sizes)[jnp.argsort(order)]
-        out = out.reshape(*chosen.shape, -1) * weight[..., None].astype(dtype)
-        return out.sum(axis=1).reshape(x.shape)
+
+        def local(x, router, gate, up, down):
+            tokens = x.reshape(-1, cfg.d_model)
+            chosen, weight = route(tokens, router, experts)
+            first = self.layout.first(MODEL, len(gate))
+            out = mixed(tokens, chosen, weight, gate, up, down, first=first, activation=_activation(cfg))
+            return self.layout.total(out, MODEL).reshape(x.shape)
+
+        over = P(MODEL)
+        return self.layout.local(local, ins=(TOKENS, P(), over, over, over), out=TOKENS)(x, router, gate, up, down)
+
+
+def mixed(
+    tokens: Float[Array, "N E"],
+    chosen: Int[Array, "N k"],
+    weight: Float[Array, "N k"],
+    gate: Float[Array, "X E F"],
+    up: Float[Array, "X E F"],
+    down: Float[Array, "X F E"],
+    *,
+    first: Int[Array, ""] | None,
+    activation: Callable,
+) -> Float[Array, "N E"]:
+    """What the experts ``first .. first + X - 1`` add to each token, by weight; all there are where ``first`` is None.
+
+    Tokens of other experts are sorted behind, where no expert multiplies them.
+    """
+    experts, per_token = len(gate), chosen.shape[1]
+    if first is not None:
+        chosen = jnp.where((chosen >= first) & (chosen < first + experts), chosen - first, experts)
+    order = jnp.argsort(chosen.reshape(-1), stable=True)
+    sizes = jnp.bincount(chosen.reshape(-1), length=experts + 1)[:experts].astype(jnp.int32)
+    sorted_tokens, there = tokens[order // per_token], jnp.arange(chosen.size)[:, None] < sizes.sum()
+    inside = activation(jax.lax.ragged_dot(sorted_tokens, gate, sizes)) * jax.lax.ragged_dot(sorted_tokens, up, sizes)
+    out = jax.lax.ragged_dot(jnp.where(there, inside, 0), down, sizes)
+    out = jnp.where(there, out, 0)[jnp.argsort(order)].reshape(*chosen.shape, -1)
+    return (out * weight[..., None].astype(out.dtype)).sum(axis=1)
 
 
 def route(
@@ -146,13 +177,14 @@ class Block(nn.Module):
     """One layer: attention and feed-forward, each after a norm and around a residual."""
 
     cfg: DecoderConfig
+    layout: Layout = ALONE
 
     @nn.compact
     def __call__(self, x, position, frequency, attend):
         cfg = self.cfg
         out, cache = Attention(cfg, name="attn")(Norm(cfg, name="attn_norm")(x), position, frequency, attend)
         x = x + (Norm(cfg, name="attn_post_norm")(out) if cfg.post_norms else out)
-        feed_forward = Mlp(cfg, name="mlp") if cfg.experts is None else Moe(cfg, name="moe")
+        feed_forward = Mlp(cfg, name="mlp") if cfg.experts is None else Moe(cfg, self.layout, name="moe")
         out = feed_forward(Norm(cfg, name="mlp_norm")(x))
         return x + (Norm(cfg, name="mlp_post_norm")(out) if cfg.post_norms else out), cache
 
@@ -190,15 +222,18 @@ def apply(
     token_end: Int[Array, "B T"],
     remat: str | bool,
     attention: str,
+    layout: Layout = ALONE,
 ) -> Float[Array, "B T E"]:
     """Hidden states of packed rows, after the final norm.
 
     ``remat`` names a policy of REMAT; False is "none" and True is "full". ``attention`` is one of
-    ``attention.IMPLEMENTATIONS``, and raises what that one cannot honour.
+    ``attention.IMPLEMENTATIONS``, and raises what that one cannot honour. With a ``layout`` of several devices the rows
+    lie over them, and the tokens of a row over its sequence axis.
     """
     mix = over_forest(
-        token_end, implementation=attention, position=position, scale=cfg.score_scale, cap=cfg.attention_cap
-    )
+        token_end, implementation=attention, position=position, scale=cfg.score_scale, cap=cfg.attention_cap,
+        layout=layout,
+    )  # fmt: skip
 
     def block(x, layer):
         weights, frequency, window = layer
@@ -206,12 +241,13 @@ def apply(
         def attend(q, k, v):
             return mix(q, k, v, window=window), None
 
-        return Block(cfg).apply({"params": weights}, x, position, frequency, attend)[0], None
+        x, _ = Block(cfg, layout).apply({"params": weights}, x, position, frequency, attend)
+        return layout.tokens(x), None
 
     def alike(x, weights):
         return block(x, (weights, _frequency(cfg, 0), None))
 
-    x = _embed(params, cfg, token_id)
+    x = layout.tokens(_embed(params, cfg, token_id))
     if cfg.sliding is None:
         x, _ = jax.lax.scan(_rematerialised(alike, remat), x, params["blocks"])
     else:  # layers differ in data alone, so that one scan holds them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +15,25 @@ from jax.sharding import PartitionSpec as P
 
 from rlsearch.errors import InputError
 
-AXES = ("data", "fsdp", "model")
-ROWS = P(("data", "fsdp"))  # rows of a batch lie over both; weights are gathered over fsdp
+AXES = ("data", "fsdp", "sequence", "model")
+ROWS = P(("data", "fsdp"))  # rows of a batch lie over both
+FSDP = ("fsdp", "sequence")  # weights are cut over these and gathered layer by layer; tokens of a row lie over sequence
 
 # Decoder parameters. The first axis of a block's leaf is the layer.
 TABLE: tuple[tuple[str, P], ...] = (
-    (r"embed/embedding", P("model", "fsdp")),
+    (r"embed/embedding", P("model", FSDP)),
     (r"blocks/(attn|mlp)(_post)?_norm/scale", P()),
     (r"blocks/attn/(q|k)_norm/scale", P()),
-    (r"blocks/attn/(q|k|v)/kernel", P(None, "fsdp", "model", None)),
+    (r"blocks/attn/(q|k|v)/kernel", P(None, FSDP, "model", None)),
     (r"blocks/attn/(q|k|v)/bias", P(None, "model", None)),
-    (r"blocks/attn/o/kernel", P(None, "model", None, "fsdp")),
-    (r"blocks/mlp/(gate|up)/kernel", P(None, "fsdp", "model")),
-    (r"blocks/mlp/down/kernel", P(None, "model", "fsdp")),
-    (r"blocks/moe/router/kernel", P(None, "fsdp", None)),
-    (r"blocks/moe/(gate|up)/kernel", P(None, "model", "fsdp", None)),  # experts lie over the model axis
-    (r"blocks/moe/down/kernel", P(None, "model", None, "fsdp")),
+    (r"blocks/attn/o/kernel", P(None, "model", None, FSDP)),
+    (r"blocks/mlp/(gate|up)/kernel", P(None, FSDP, "model")),
+    (r"blocks/mlp/down/kernel", P(None, "model", FSDP)),
+    (r"blocks/moe/router/kernel", P(None, FSDP, None)),
+    (r"blocks/moe/(gate|up)/kernel", P(None, "model", FSDP, None)),  # experts lie over the model axis
+    (r"blocks/moe/down/kernel", P(None, "model", None, FSDP)),
     (r"final_norm/scale", P()),
-    (r"head/kernel", P("fsdp", "model")),
+    (r"head/kernel", P(FSDP, "model")),
     (r"value/(kernel|bias)", P()),
 )
 
@@ -42,6 +44,7 @@ class MeshConfig:
 
     data: int
     fsdp: int
+    sequence: int
     model: int
 
 
@@ -52,14 +55,14 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
       InputError: the axes do not multiply to the number of devices.
     """
     devices = list(jax.devices() if devices is None else devices)
-    sizes = [config.data, config.fsdp, config.model]
+    sizes = [config.data, config.fsdp, config.sequence, config.model]
     known = int(np.prod([size for size in sizes if size != -1]))
     if sizes.count(-1) == 1 and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
     if -1 in sizes or int(np.prod(sizes)) != len(devices):
         raise InputError(
-            f"config.mesh: data={config.data}, fsdp={config.fsdp}, model={config.model} does not divide {len(devices)}"
-            f" devices; make the product equal, with at most one -1"
+            f"config.mesh: data={config.data}, fsdp={config.fsdp}, sequence={config.sequence}, model={config.model}"
+            f" does not divide {len(devices)} devices; make the product equal, with at most one -1"
         )
     return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
@@ -90,9 +93,10 @@ def _spec(path, leaf, mesh: Mesh, table) -> P:
     if len(found) != 1:
         raise InputError(f"sharding table: parameter {name} is matched by {len(found)} rows, must be exactly one")
     for axis, size in zip(found[0], leaf.shape, strict=False):
-        parts = mesh.shape[axis] if axis else 1
-        if size % parts:
-            raise InputError(f"parameter {name} of shape {leaf.shape}: {size} does not divide over {axis}={parts}")
+        axes = (axis,) if isinstance(axis, str) else axis or ()
+        if size % math.prod(mesh.shape[one] for one in axes):
+            over = " x ".join(f"{one}={mesh.shape[one]}" for one in axes)
+            raise InputError(f"parameter {name} of shape {leaf.shape}: {size} does not divide over {over}")
     return found[0]
 
 

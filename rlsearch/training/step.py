@@ -32,6 +32,7 @@ from rlsearch.losses.targets import Given
 from rlsearch.models import attention as attentions
 from rlsearch.models import decoder, sharding, value
 from rlsearch.models.decoder import DecoderConfig, Params
+from rlsearch.models.layout import ALONE, Layout
 from rlsearch.training.state import TrainState
 from rlsearch.tree.forest import Nodes, Rows
 
@@ -85,7 +86,7 @@ def policy_step(
     from it, so that it does not move with the critic.
     """
     attentions.check_mesh(config.attention, mesh)
-    kinds = {"attention": config.attention, "remat": config.remat}
+    kinds = {"attention": config.attention, "remat": config.remat, "layout": Layout.over(mesh)}
     score = partial(
         target_logps, model=config.model, temperature=config.temperature, logp_chunk=config.logp_chunk, **kinds
     )  # fmt: skip
@@ -132,14 +133,14 @@ def policy_step(
     return _placed(step, mesh)
 
 
-def make_scores(config: StepConfig) -> Callable:
+def make_scores(config: StepConfig, mesh: Mesh | None = None) -> Callable:
     """Builds ``scores(params, rows, blocks) -> logp [M, R, S]``: every target's log-probability, 0 in idle blocks."""
 
     def scores(params: Params, rows: Rows, blocks: Int[Array, ""]):
         def one(block: Rows):
             return target_logps(
                 params, config.model, block, attention=config.attention, temperature=config.temperature,
-                remat=False, logp_chunk=config.logp_chunk,
+                remat=False, logp_chunk=config.logp_chunk, layout=Layout.over(mesh),
             )[0]  # fmt: skip
 
         return _each(one, rows, blocks)
@@ -147,12 +148,13 @@ def make_scores(config: StepConfig) -> Callable:
     return jax.jit(scores)
 
 
-def make_values(config: StepConfig) -> Callable:
+def make_values(config: StepConfig, mesh: Mesh | None = None) -> Callable:
     """Builds ``values(critic, rows, blocks) -> value [M, R, S]``: before every target, 0 in idle blocks."""
 
     def values(params: Params, rows: Rows, blocks: Int[Array, ""]):
         def one(block: Rows):
-            return target_values(params, config.model, block, attention=config.attention, remat=False)
+            kinds = {"attention": config.attention, "remat": False, "layout": Layout.over(mesh)}
+            return target_values(params, config.model, block, **kinds)
 
         return _each(one, rows, blocks)
 
@@ -170,7 +172,9 @@ def make_supervised_step(
 ) -> Callable:
     """Builds ``step(state, rows, blocks) -> (state, metrics)``: maximum likelihood of the targets."""
     attentions.check_mesh(attention, mesh)
-    score = partial(target_logps, attention=attention, temperature=1.0, remat=remat, logp_chunk=logp_chunk)
+    score = partial(
+        target_logps, attention=attention, temperature=1.0, remat=remat, logp_chunk=logp_chunk, layout=Layout.over(mesh)
+    )
 
     def step(state: TrainState, rows: Rows, blocks: Int[Array, ""]):
         used = jnp.arange(len(rows.target))[:, None, None] < blocks
@@ -195,27 +199,30 @@ def target_logps(
     temperature: float,
     remat: str | bool,
     logp_chunk: int,
+    layout: Layout = ALONE,
 ):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
-    chosen = _before_targets(params, model, rows, attention=attention, remat=remat)
-    return logprob.score_hidden(
-        chosen, decoder.head(params, model), rows.target_id, tied=model.tied, temperature=temperature, chunk=logp_chunk,
-        cap=model.logit_cap,
+    chosen = _before_targets(params, model, rows, attention=attention, remat=remat, layout=layout)
+    found = logprob.score_hidden(
+        layout.shares(chosen), decoder.head(params, model), layout.shares(rows.target_id), tied=model.tied,
+        temperature=temperature, chunk=logp_chunk, cap=model.logit_cap,
     )  # fmt: skip
+    return tuple(layout.joined(x) for x in found)
 
 
-def target_values(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool):
+def target_values(
+    params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool, layout: Layout = ALONE
+):
     """The critic's value of the state before every target, [R, S]: after the token that precedes it on its path."""
-    return value.head(params, _before_targets(params, model, rows, attention=attention, remat=remat))
+    return value.head(params, _before_targets(params, model, rows, attention=attention, remat=remat, layout=layout))
 
 
-def _before_targets(params: Params, model: DecoderConfig, rows: Rows, *, attention: str, remat: str | bool):
+def _before_targets(params: Params, model: DecoderConfig, rows: Rows, *, layout: Layout, **kinds: Any):
     """Hidden states [R, S, E] after the token that precedes each target on its path."""
     hidden = decoder.apply(
-        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, remat=remat,
-        attention=attention,
-    )  # fmt: skip
-    return jnp.take_along_axis(hidden, rows.target_prev[:, :, None], axis=1)
+        params, model, token_id=rows.token_id, position=rows.position, token_end=rows.token_end, layout=layout, **kinds
+    )
+    return jnp.take_along_axis(layout.rows(hidden), rows.target_prev[:, :, None], axis=1)
 
 
 def _each(score: Callable[[Any], Any], blocks_of: Any, blocks: Int[Array, ""]) -> Any:

@@ -118,7 +118,7 @@ class Side:
     """One way to make the step: compiled, with its own copy of the state."""
 
     def __init__(self, forest: Forest, attention: str, *, rows_of_block: int):
-        mesh = sharding.make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1])
+        mesh = sharding.make_mesh(MeshConfig(1, 1, 1, 1), jax.devices()[:1])
         optimizer = optax.adam(1e-5)
         width, targets = _largest(forest)
         packed = pack(forest, width=width, targets=targets, multiple=rows_of_block)

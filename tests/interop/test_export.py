@@ -103,7 +103,7 @@ def test_sharded_parameters_stream_out_and_in_with_two_layers_in_host_memory_at_
     """Host arrays are what tracemalloc counts; arrays of devices are not."""
     monkeypatch.setattr(stacking, "PIECE", 1 << 14)
     cfg = config("llama", tied=False, dtype="float32", d_model=128, d_ff=512, n_layers=10)
-    mesh = sharding.make_mesh(sharding.MeshConfig(1, 2, 2), devices=jax.devices()[:4])
+    mesh = sharding.make_mesh(sharding.MeshConfig(1, 2, 1, 2), devices=jax.devices()[:4])
     place = functools.partial(sharding.shard, mesh=mesh)
     cfg = dataclasses.replace(cfg, vocab_size=-(-cfg.vocab_size // 4) * 4)
     params, other = (jax.device_put(parameters(cfg), place(names.unflatten(names.shapes(cfg)))) for _ in range(2))

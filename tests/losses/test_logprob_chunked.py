@@ -182,7 +182,7 @@ def test_padding_does_not_matter():
     assert_equal(others, gradients, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("axes", "chunk"), [((2, 2, 2), 5), ((1, 1, 8), 3), ((4, 1, 2), 0)])
+@pytest.mark.parametrize(("axes", "chunk"), [((2, 2, 1, 2), 5), ((1, 1, 1, 8), 3), ((4, 1, 1, 2), 0)])
 @pytest.mark.parametrize("tied", [True, False])
 def test_on_a_mesh_with_the_head_shared_out(axes, chunk, tied):
     """Eight devices, rows over data and fsdp, the vocabulary over model, as the sharding table lays them out."""

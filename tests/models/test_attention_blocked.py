@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rlsearch.errors import InputError
-from rlsearch.models import attention, attention_blocked, attention_pallas
+from rlsearch.models import attention, attention_blocked, attention_pallas, sharding
+from rlsearch.models.layout import ALONE, Layout
 from tests.models.attentions import ALL, BLOCK, ROWS, TOKENS, blocked, pallas, random_arrays, random_ends, random_rows
 from tests.models.attentions import value_and_gradients as run
 
@@ -199,3 +201,45 @@ def test_the_kernel_refuses_what_a_tpu_core_cannot_hold(rows, tokens, heads, wid
     end = jax.ShapeDtypeStruct((rows, tokens), jnp.int32)
     with pytest.raises(InputError, match=message):
         jax.eval_shape(functools.partial(attention_pallas.attend, block=block, interpret=False), q, k, k, end)
+
+
+@pytest.mark.parametrize("name", list(ALL))
+@pytest.mark.parametrize("axes", [(2, 1, 1, 2), (1, 2, 2, 2), (1, 1, 3, 2)])
+def test_on_a_mesh_each_device_attends_its_own_rows_heads_and_queries(name, axes, monkeypatch):
+    """As a step calls it; blocks are short and the kernel interpreted."""
+    arrays, (end, position) = random_arrays(5, heads=4, kv_heads=2, dtype="float32"), random_rows(5)
+    mesh = sharding.make_mesh(sharding.MeshConfig(*axes), jax.devices()[: math.prod(axes)])
+    monkeypatch.setattr(attention, "_blocked", blocked)
+    monkeypatch.setattr(attention, "_pallas", lambda *of, position, **limits: pallas(*of, **limits))
+
+    @jax.jit
+    def both(q, k, v, cotangent):
+        attend = attention.over_forest(end, implementation=name, position=position, layout=Layout(mesh))
+        out, backward = jax.vjp(attend, q, k, v)
+        return out, *backward(cotangent)
+
+    for got, wanted in zip(both(*arrays), run("dense", *arrays, end), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dense", "blocked"])
+def test_windows_on_a_mesh_are_those_of_one_device(name, monkeypatch):
+    arrays, (end, position) = random_arrays(6, heads=4, kv_heads=2, dtype="float32"), random_rows(6)
+    mesh = sharding.make_mesh(sharding.MeshConfig(1, 1, 3, 2), jax.devices()[:6])
+    monkeypatch.setattr(attention, "_blocked", blocked)
+
+    @functools.partial(jax.jit, static_argnames="layout")
+    def both(q, k, v, cotangent, layout):
+        how = {"implementation": name, "position": position, "layout": layout}
+        attend = functools.partial(attention.over_forest(end, **how), window=jnp.int32(3))
+        out, backward = jax.vjp(lambda q, k, v: attend(q, k, v), q, k, v)
+        return out, *backward(cotangent)
+
+    for got, wanted in zip(both(*arrays, Layout(mesh)), both(*arrays, ALONE), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_part_of_a_row_that_is_no_multiple_of_the_block_is_refused():
+    q, k, v, _ = random_arrays(0, heads=4, kv_heads=2, dtype="float32")
+    with pytest.raises(InputError, match="the 12 tokens of a row that a device of the sequence axis has"):
+        blocked(q[:, :12], k, v, random_ends(0), start=jnp.int32(12))

@@ -157,7 +157,7 @@ def test_seven_billion_parameters_by_shape_alone():
     params = jax.eval_shape(functools.partial(decoder.init, cfg=cfg), jax.random.key(0))
     assert decoder.parameter_count(params) == 7_615_616_512
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("bfloat16")}
-    sharding.shard(params, sharding.make_mesh(sharding.MeshConfig(1, 2, 4)))
+    sharding.shard(params, sharding.make_mesh(sharding.MeshConfig(1, 2, 1, 4)))
     rows = jax.ShapeDtypeStruct((2, 4096), jnp.int32)
     out = jax.eval_shape(functools.partial(full, cfg=cfg, remat=True), params, token_id=rows)
     assert (out.shape, out.dtype) == ((2, 4096, 152064), jnp.float32)

@@ -50,7 +50,7 @@ def loss_and_gradient(mesh, share: int, shares: int):
 
 def main(out: str, coordinator: str, shares: int, share: int) -> None:
     jax.distributed.initialize(coordinator, num_processes=shares, process_id=share)
-    loss, gradient = loss_and_gradient(sharding.make_mesh(MeshConfig(-1, 1, 1)), share, shares)
+    loss, gradient = loss_and_gradient(sharding.make_mesh(MeshConfig(-1, 1, 1, 1)), share, shares)
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]}
     np.savez(f"{out}/{share}.npz", loss=loss, **leaves)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 
 import jax
@@ -56,8 +57,9 @@ def make(credit: dict, loss: dict) -> StepConfig:
     )
 
 
-def mesh(data: int = 1, fsdp: int = 1, model: int = 1) -> jax.sharding.Mesh:
-    return sharding.make_mesh(MeshConfig(data, fsdp, model), jax.devices()[: data * fsdp * model])
+def mesh(data: int = 1, fsdp: int = 1, sequence: int = 1, model: int = 1) -> jax.sharding.Mesh:
+    sizes = data, fsdp, sequence, model
+    return sharding.make_mesh(MeshConfig(*sizes), jax.devices()[: math.prod(sizes)])
 
 
 compiled = functools.cache(make_policy_step)
