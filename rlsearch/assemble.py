@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from rlsearch import config as configs
@@ -16,9 +18,10 @@ from rlsearch.envs.tasks import Task, make_task, open_retrievers
 from rlsearch.errors import InputError
 from rlsearch.interop.gguf import import_gguf, smollm2_path
 from rlsearch.interop.load import check_vocabulary, import_model
-from rlsearch.models import decoder
+from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.models.previous_token import previous_token_head
+from rlsearch.models.sharding import MeshConfig
 from rlsearch.sampling import automaton
 from rlsearch.sampling.engine import Engine, SamplingConfig
 from rlsearch.sampling.grow import Scene
@@ -58,10 +61,14 @@ class SmolLM2Policy:
 
 @dataclass(frozen=True)
 class HuggingFacePolicy:
-    """``config.policy`` of kind "huggingface": a directory with config.json, safetensors and tokenizer files."""
+    """``config.policy`` of kind "huggingface": a directory with config.json, safetensors and tokenizer files.
+
+    Parameters are kept as float32, whatever they are stored as: in bfloat16 most updates of reinforcement learning are
+    smaller than half of what a weight can change by, and lost.
+    """
 
     path: str
-    dtype: str
+    dtype: str  # of activations
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,11 @@ class Parts:
     engine: Engine
 
 
-def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
+def assemble(config: ConfigDict, directory: Path, *, writes: bool, mesh: Mesh | None = None) -> Parts:
     """Builds task, policy, retrievers and engine; what takes long is kept in ``directory`` and found there again.
+
+    A checkpoint's parameters go to the devices of ``mesh`` as they are read, or where it is None to this process's
+    first device.
 
     Raises:
       InputError: something that the config names is missing, malformed or does not fit.
@@ -111,7 +121,7 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool) -> Parts:
     meet("indexes")
     if not writes:
         retrievers = open_retrievers(task, config.search, directory / "indexes")
-    policy = make_policy(config, task, directory, writes=writes)
+    policy = make_policy(config, task, directory, writes=writes, mesh=mesh)
     scene = Scene(task.env, retrievers, task.hits, policy.tokenizer, make_template(config.template))
     sampling = configs.read(config.sampling, SamplingConfig, "config.sampling")
     if max(sampling.buckets) <= sampling.max_observation_tokens:
@@ -130,8 +140,8 @@ def read_policy(section: ConfigDict) -> ScratchPolicy | SmolLM2Policy | HuggingF
     return configs.read_kind(section, kinds, "config.policy")
 
 
-def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool) -> Policy:
-    """The policy that a run starts from."""
+def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool, mesh: Mesh | None = None) -> Policy:
+    """The policy that a run starts from; of a checkpoint no more than a layer is in host memory at a time."""
     spec = read_policy(config.policy)
     if isinstance(spec, ScratchPolicy):
         tokenizer = _vocabulary(spec, config, task, directory, writes=writes)
@@ -144,8 +154,11 @@ def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool
     if isinstance(spec, SmolLM2Policy):
         model, params, tokenizer = import_gguf(smollm2_path())
     else:
-        (model, params), tokenizer = import_model(Path(spec.path)), loading.load(Path(spec.path))
+        mesh = sharding.make_mesh(MeshConfig(1, 1, 1, 1), jax.local_devices()[:1]) if mesh is None else mesh
+        tokenizer = loading.load(Path(spec.path))
+        model, params = import_model(Path(spec.path), place=partial(sharding.shard, mesh=mesh))
         check_vocabulary(tokenizer, model, where=spec.path)
+        model, params = replace(model, param_dtype="float32"), jax.tree.map(lambda x: x.astype(jnp.float32), params)
     return Policy(replace(model, dtype=spec.dtype), jax.tree.map(jnp.asarray, params), tokenizer)
 
 

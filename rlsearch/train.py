@@ -53,7 +53,7 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     if workdir.writes:
         workdir.open(config)
     meet("workdir")
-    parts = assemble(config, path, writes=workdir.writes)
+    parts = assemble(config, path, writes=workdir.writes, mesh=mesh)
     seconds = {"prepare": time.monotonic() - begun}
     params = parts.policy.params
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
@@ -71,7 +71,7 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
         "peak_gb": peak_gb(), "parameters": decoder.parameter_count(local), "export": str(path / "export"),
     }  # fmt: skip
     if workdir.writes:
-        export_model(path / "export", jax.device_get(local), parts.policy.model, parts.policy.tokenizer)
+        export_model(path / "export", local, parts.policy.model, parts.policy.tokenizer)
         workdir.write_json("summary.json", summary)
         page = report(path)
         say(workdir, lines.finished(summary, page))
