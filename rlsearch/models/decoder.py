@@ -57,6 +57,18 @@ class Norm(nn.Module):
         return (y * jnp.expand_dims(1.0 + scale if offset else scale, range(y.ndim - 1))).astype(x.dtype)
 
 
+class Dense(nn.DenseGeneral):
+    """A product with weights; where they have an adapter, ``lora_a`` and ``lora_b``, that with its product is added."""
+
+    @nn.compact
+    def __call__(self, x):
+        out = super().__call__(x)
+        if not self.has_variable("params", "lora_a"):
+            return out
+        a, b = (self.get_variable("params", name).astype(out.dtype) for name in ("lora_a", "lora_b"))
+        return out + jnp.tensordot(jnp.tensordot(x.astype(out.dtype), a, axes=a.ndim - 1), b, axes=1)
+
+
 class Attention(nn.Module):
     """Projections, norms of a head and rotary positions around ``attend(q, k, v) -> (out, cache)``."""
 
@@ -67,14 +79,14 @@ class Attention(nn.Module):
         cfg = self.cfg
         kinds = {"dtype": jnp.dtype(cfg.dtype), "param_dtype": jnp.dtype(cfg.param_dtype)}
         kinds["kernel_init"] = nn.initializers.normal(cfg.d_model**-0.5)
-        q = nn.DenseGeneral((cfg.n_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="q", **kinds)(x)
-        k = nn.DenseGeneral((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="k", **kinds)(x)
-        v = nn.DenseGeneral((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="v", **kinds)(x)
+        q = Dense((cfg.n_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="q", **kinds)(x)
+        k = Dense((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="k", **kinds)(x)
+        v = Dense((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="v", **kinds)(x)
         if cfg.qk_norm:
             q, k = Norm(cfg, name="q_norm")(q), Norm(cfg, name="k_norm")(k)
         out, cache = attend(rope.rotate(q, position, frequency), rope.rotate(k, position, frequency), v)
         kinds["kernel_init"] = nn.initializers.normal((cfg.n_heads * cfg.head_dim * 2 * cfg.n_layers) ** -0.5)
-        return nn.DenseGeneral(cfg.d_model, axis=(-2, -1), use_bias=False, name="o", **kinds)(out), cache
+        return Dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o", **kinds)(out), cache
 
 
 class Mlp(nn.Module):
@@ -88,9 +100,9 @@ class Mlp(nn.Module):
         kinds = {"use_bias": False, "dtype": jnp.dtype(cfg.dtype), "param_dtype": jnp.dtype(cfg.param_dtype)}
         wide = nn.initializers.normal(cfg.d_model**-0.5)
         narrow = nn.initializers.normal((cfg.d_ff * 2 * cfg.n_layers) ** -0.5)
-        gate = nn.Dense(cfg.d_ff, name="gate", kernel_init=wide, **kinds)(x)
-        up = nn.Dense(cfg.d_ff, name="up", kernel_init=wide, **kinds)(x)
-        return nn.Dense(cfg.d_model, name="down", kernel_init=narrow, **kinds)(_activation(cfg)(gate) * up)
+        gate = Dense(cfg.d_ff, name="gate", kernel_init=wide, **kinds)(x)
+        up = Dense(cfg.d_ff, name="up", kernel_init=wide, **kinds)(x)
+        return Dense(cfg.d_model, name="down", kernel_init=narrow, **kinds)(_activation(cfg)(gate) * up)
 
 
 class Kernel(nn.Module):
@@ -304,8 +316,13 @@ def logits(params: Params, cfg: DecoderConfig, hidden: Float[Array, "... E"]) ->
 
 
 def head(params: Params, cfg: DecoderConfig) -> Float[Array, "E V"] | Float[Array, "V E"]:
-    """The head's kernel as it is kept: [E, V], or the embedding, [V, E], where tied."""
-    return params["embed"]["embedding"] if cfg.tied else params["head"]["kernel"]
+    """The head's kernel as it is kept: [E, V], or the embedding, [V, E], where tied; an adapter is added to it."""
+    if cfg.tied:
+        return params["embed"]["embedding"]
+    kernel, adapter = params["head"]["kernel"], params["head"]
+    if "lora_a" not in adapter:
+        return kernel
+    return kernel.astype(jnp.float32) + jnp.matmul(adapter["lora_a"], adapter["lora_b"])
 
 
 def empty_cache(cfg: DecoderConfig, *, slots: int, capacity: int) -> Cache:
@@ -327,7 +344,10 @@ def parameter_count(params: Params) -> int:
 
 
 def _embed(params, cfg, token_id):
-    x = params["embed"]["embedding"][token_id].astype(cfg.dtype)
+    table = params["embed"]
+    x = table["embedding"][token_id].astype(cfg.dtype)
+    if "lora_a" in table:
+        x = x + jnp.matmul(table["lora_a"][token_id].astype(cfg.dtype), table["lora_b"].astype(cfg.dtype))
     return x * jnp.asarray(cfg.d_model**0.5, cfg.dtype) if cfg.scale_embedding else x
 
 

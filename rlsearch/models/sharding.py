@@ -35,6 +35,19 @@ TABLE: tuple[tuple[str, P], ...] = (
     (r"final_norm/scale", P()),
     (r"head/kernel", P(FSDP, "model")),
     (r"value/(kernel|bias)", P()),
+    # Adapters: inputs and outputs as those of their matrices, the rank on every device.
+    (r"lora/embed/a", P("model", None)),
+    (r"lora/embed/b", P(None, FSDP)),
+    (r"lora/blocks/attn/(q|k|v)/a", P(None, FSDP, None)),
+    (r"lora/blocks/attn/(q|k|v)/b", P(None, None, "model", None)),
+    (r"lora/blocks/attn/o/a", P(None, "model", None, None)),
+    (r"lora/blocks/attn/o/b", P(None, None, FSDP)),
+    (r"lora/blocks/mlp/(gate|up)/a", P(None, FSDP, None)),
+    (r"lora/blocks/mlp/(gate|up)/b", P(None, None, "model")),
+    (r"lora/blocks/mlp/down/a", P(None, "model", None)),
+    (r"lora/blocks/mlp/down/b", P(None, None, FSDP)),
+    (r"lora/head/a", P(FSDP, None)),
+    (r"lora/head/b", P(None, "model")),
 )
 
 

@@ -167,6 +167,8 @@ def _write(params, store, call, table, is_end, temperature, *, cfg, limit, accep
     rows, key = new.shape[0], jax.random.wrap_key_data(key)
     cache = store if whole else jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), store)
     params = {**params, "blocks": decoder.unstack(params["blocks"], cfg.n_layers)}
+    if not cfg.tied:
+        params["head"] = {"kernel": decoder.head(params, cfg)}  # an adapter is added to it once, not for every token
     hidden, cache = decoder.extend(params, cfg, cache, token_id=new, start=start)
     last = jnp.take_along_axis(hidden, jnp.maximum(count - 1, 0)[:, None, None], axis=1)[:, 0]
     blank = Written(

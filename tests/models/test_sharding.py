@@ -16,11 +16,11 @@ from jax.sharding import PartitionSpec as P
 from configs import models
 from rlsearch import config as configs
 from rlsearch.errors import InputError
-from rlsearch.models import decoder, sharding, value
+from rlsearch.models import decoder, lora, sharding, value
 from rlsearch.models.layout import ALONE, Layout
 from rlsearch.models.sharding import FSDP, TABLE, MeshConfig, make_mesh
 from rlsearch.training.state import TrainState
-from tests.models import small
+from tests.models import adapters, small
 
 CONFIGS = [small.config(family=family, tied=tied) for family in ("qwen2", "llama") for tied in (True, False)]
 CONFIGS += [small.config(family=family) for family in ("qwen3", "qwen3_moe", "gemma2", "gemma3_text")]
@@ -42,7 +42,8 @@ def test_every_parameter_is_matched_by_one_row(cfg):
 
 def test_every_row_matches_some_parameter():
     critic = jax.eval_shape(value.from_policy, shapes(CONFIGS[0]))
-    known = {name for cfg in CONFIGS for name in names(shapes(cfg))} | set(names(critic))
+    adapter = lora.init(jax.random.key(0), CONFIGS[1], adapters.config(CONFIGS[1]))
+    known = {name for cfg in CONFIGS for name in names(shapes(cfg))} | set(names(critic)) | set(names(adapter))
     assert not [pattern for pattern, _ in TABLE if not any(re.fullmatch(pattern, name) for name in known)]
 
 
