@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,31 @@ def export_model(
         raise InputError(f"{directory}: cannot keep {vocab_size} rows of an embedding of {cfg.vocab_size}")
     written = dataclasses.replace(cfg, vocab_size=vocab_size or cfg.vocab_size)
     check_vocabulary(tokenizer, written, where=str(directory))
-    if directory.exists() and any(directory.iterdir()) and not any((directory / f).is_file() for f in (SINGLE, INDEX)):
-        raise InputError(f"{directory}: exists and is no earlier export (no {SINGLE}); name another directory")
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with whole(directory, earlier=(SINGLE, INDEX)) as partial:
         data = stacking.pieces(params, cfg, vocab_size=vocab_size)
         tensor_files.write(partial, stacking.described(written), data, shard_bytes=shard_bytes)
         write_json(partial / "config.json", to_hub(written, tokenizer))
         write_json(partial / "generation_config.json", generation(tokenizer))
         tokenizer.save(partial)
         _compare(partial, stacking.pieces(params, cfg, vocab_size=vocab_size), written, tokenizer)
+
+
+@contextmanager
+def whole(directory: Path, *, earlier: Sequence[str]) -> Iterator[Path]:
+    """A directory to write into, which gets the name ``directory`` once all went well, and is removed otherwise.
+
+    One that is there already is replaced where it holds one of the files ``earlier``.
+
+    Raises:
+      InputError: it holds something else.
+    """
+    if directory.exists() and any(directory.iterdir()) and not any((directory / f).is_file() for f in earlier):
+        raise InputError(f"{directory}: exists and is no earlier export (no {earlier[0]}); name another directory")
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
     except BaseException:
         shutil.rmtree(partial)
         raise

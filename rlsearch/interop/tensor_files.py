@@ -21,12 +21,15 @@ INDEX = "model.safetensors.index.json"
 
 
 class TensorFiles(contextlib.ExitStack):
-    """The tensors of a checkpoint directory; a context manager that keeps its files open."""
+    """The tensors of a checkpoint directory; a context manager that keeps its files open.
 
-    def __init__(self, directory: Path):
+    ``single`` is the name of the one file there is where there is no index.
+    """
+
+    def __init__(self, directory: Path, *, single: str = SINGLE):
         super().__init__()
         self._places = {}
-        for path, listed in _files(directory).items():
+        for path, listed in _files(directory, single).items():
             file = self._open(path)
             held = set(file.keys())
             for name in held if listed is None else listed:
@@ -68,6 +71,7 @@ def write(
     pieces: Iterable[tuple[str, np.ndarray]],
     *,
     shard_bytes: int,
+    single: str = SINGLE,
 ) -> None:
     """Writes safetensors as the data comes, one file or several with an index.
 
@@ -76,10 +80,11 @@ def write(
       described: shape and type of every tensor, in the order of ``pieces``.
       pieces: name and data, contiguous; a tensor may come in several runs of rows.
       shard_bytes: a file is closed before it gets larger than this, though it holds one tensor at least.
+      single: the name of the file where there is only one.
     """
     files = _shards(described, shard_bytes)
     many, pieces = len(files) > 1, iter(pieces)
-    titles = [f"model-{i:05}-of-{len(files):05}.safetensors" if many else SINGLE for i in range(1, len(files) + 1)]
+    titles = [f"model-{i:05}-of-{len(files):05}.safetensors" if many else single for i in range(1, len(files) + 1)]
     for title, held in zip(titles, files, strict=True):
         with (directory / title).open("wb") as file:
             file.write(_header(held, described))
@@ -126,9 +131,9 @@ def _header(held: list[str], described) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _files(directory: Path) -> dict[Path, list[str] | None]:
+def _files(directory: Path, single: str) -> dict[Path, list[str] | None]:
     if not (directory / INDEX).is_file():
-        return {directory / SINGLE: None}
+        return {directory / single: None}
     files: dict[Path, list[str] | None] = {}
     for name, file in read_json(directory / INDEX).get("weight_map", {}).items():
         files.setdefault(directory / file, []).append(name)
