@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rlsearch.errors import InputError, nearest
@@ -36,11 +37,16 @@ _EXPERTS = {
     "d_ff": "moe_intermediate_size",
     "normalise": "norm_topk_prob",
 }
-_LLAMA3 = {
-    "low": "low_freq_factor",
-    "high": "high_freq_factor",
-    "original_positions": "original_max_position_embeddings",
+_ENDS = {  # of every kind of scaled rotary positions: where the scaling ends
+    "llama3": {
+        "low": "low_freq_factor",
+        "high": "high_freq_factor",
+        "original_positions": "original_max_position_embeddings",
+    },
+    "linear": {},
+    "yarn": {"low": "beta_slow", "high": "beta_fast", "original_positions": "original_max_position_embeddings"},
 }
+_YARN = {"beta_slow": 1.0, "beta_fast": 32.0}  # what transformers takes where a config does not say
 
 # What this decoder cannot do otherwise; a config that says anything else is refused.
 _FIXED = {
@@ -101,8 +107,7 @@ def _rope(cfg: DecoderConfig) -> dict[str, Any]:
     extra: dict[str, Any] = {"rope_type": "default"}
     if scaling is not None:
         extra = {"rope_type": scaling.kind, "factor": scaling.factor}
-        if scaling.kind == "llama3":
-            extra |= {theirs: getattr(scaling, ours) for ours, theirs in _LLAMA3.items()}
+        extra |= {theirs: getattr(scaling, ours) for ours, theirs in _ENDS[scaling.kind].items()}
     whole: dict[str, Any] = {**extra, "rope_theta": cfg.rope_theta}
     found = {"rope_theta": cfg.rope_theta, "rope_scaling": extra if scaling else None, "rope_parameters": whole}
     if cfg.family != "gemma3_text":
@@ -198,9 +203,12 @@ def _read_rope(content: dict[str, Any], family: str, where: str) -> dict[str, An
         new, local = new["full_attention"], new.get("sliding_attention") or {}
     for key, found in (("rope_parameters", new), ("rope_scaling", old)):
         kind = found.get("rope_type", found.get("type", "default"))
-        if kind not in ("default", "llama3", "linear"):
-            raise InputError(f"{where}: {key}: rope_type is {kind!r}; only default, llama3 and linear are supported")
-        if kind != "default" and (missing := {"factor", *(_LLAMA3.values() if kind == "llama3" else ())} - set(found)):
+        if kind not in ("default", *_ENDS):
+            raise InputError(f"{where}: {key}: rope_type is {kind!r}; only default, {', '.join(_ENDS)} are supported")
+        if kind == "yarn":
+            _check_yarn(found, f"{where}: {key}")
+        needed = {"factor", *_ENDS[kind].values()} - _YARN.keys() if kind != "default" else set()
+        if missing := needed - {name for name, value in found.items() if value is not None}:
             raise InputError(f"{where}: {key}: rope_type {kind!r} misses {', '.join(sorted(missing))}")
     if local.get("rope_type", "default") != "default":
         raise InputError(f"{where}: rope_parameters of sliding_attention: only rope_type 'default' is supported")
@@ -223,8 +231,20 @@ def _scaling(found: dict[str, Any]) -> RopeScaling | None:
     kind = found.get("rope_type", found.get("type", "default"))
     if kind == "default":
         return None
-    rest = {ours: found[theirs] if kind == "llama3" else None for ours, theirs in _LLAMA3.items()}
-    return RopeScaling(kind, float(found["factor"]), **rest)
+    values = {**_YARN, **{key: value for key, value in found.items() if value is not None}}
+    ends = {ours: values[theirs] for ours, theirs in _ENDS[kind].items()}
+    return RopeScaling(kind, float(found["factor"]), **{**dict.fromkeys(_ENDS["llama3"]), **ends})
+
+
+def _check_yarn(found: dict[str, Any], where: str) -> None:
+    """Refuses what changes YaRN's numbers and the decoder does not do."""
+    usual = 0.1 * math.log(max(found.get("factor") or 1.0, 1.0)) + 1.0
+    given = found.get("attention_factor")
+    if given is not None and abs(given - usual) > 1e-6:
+        raise InputError(f"{where}: attention_factor is {given}; only 0.1 log(factor) + 1, {usual:.6f}, is supported")
+    for key, only in (("mscale", None), ("mscale_all_dim", None), ("truncate", True)):
+        if found.get(key, only) not in (only, None):
+            raise InputError(f"{where}: {key} is {found[key]!r}, which the decoder cannot do with rope_type 'yarn'")
 
 
 def _one(new: float | None, old: float | None, where: str, name: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from rlsearch.errors import InputError, nearest
 
 ACTIVATIONS = ("silu", "gelu_tanh")
-SCALINGS = ("llama3", "linear")
+SCALINGS = ("llama3", "linear", "yarn")
 
 _PLAIN = {
     "activation": "silu", "unit_offset": False, "post_norms": False, "scale_embedding": False, "query_scalar": None,
@@ -37,9 +37,9 @@ class RopeScaling:
 
     kind: str  # one of SCALINGS
     factor: float
-    low: float | None  # llama3: wavelengths above original_positions / low are stretched by the factor
-    high: float | None  # llama3: those below original_positions / high are kept
-    original_positions: int | None  # llama3
+    low: float | None  # llama3, yarn: wavelengths above original_positions / low are stretched by the factor
+    high: float | None  # llama3, yarn: those below original_positions / high are kept
+    original_positions: int | None  # llama3, yarn
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class DecoderConfig:
             raise InputError(f"model: rope_scaling of kind {scaling.kind!r}: unknown{nearest(scaling.kind, SCALINGS)}")
         if scaling:
             given = [value is not None for value in (scaling.low, scaling.high, scaling.original_positions)]
-            if given != [scaling.kind == "llama3"] * 3:
+            if given != [scaling.kind != "linear"] * 3:
                 raise InputError(
-                    f"model: rope_scaling {scaling}: low, high and original_positions belong to kind 'llama3', all"
-                    f" three, and to no other"
+                    f"model: rope_scaling {scaling}: low, high and original_positions belong to kinds 'llama3' and"
+                    f" 'yarn', all three, and not to 'linear'"
                 )
-        if scaling and scaling.kind == "llama3" and not scaling.low < scaling.high:
+        if scaling and scaling.kind != "linear" and not scaling.low < scaling.high:
             raise InputError(f"model: rope_scaling needs low < high, got {scaling.low} and {scaling.high}")
         if experts and not 0 < experts.per_token <= experts.count:
             raise InputError(f"model: a token cannot go to {experts.per_token} of {experts.count} experts")

@@ -84,7 +84,8 @@ class Attention(nn.Module):
         v = Dense((cfg.n_kv_heads, cfg.head_dim), use_bias=cfg.qkv_bias, name="v", **kinds)(x)
         if cfg.qk_norm:
             q, k = Norm(cfg, name="q_norm")(q), Norm(cfg, name="k_norm")(k)
-        out, cache = attend(rope.rotate(q, position, frequency), rope.rotate(k, position, frequency), v)
+        q, k = (rope.rotate(x, position, frequency, rope.stretch(cfg.rope_scaling)) for x in (q, k))
+        out, cache = attend(q, k, v)
         kinds["kernel_init"] = nn.initializers.normal((cfg.n_heads * cfg.head_dim * 2 * cfg.n_layers) ** -0.5)
         return Dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o", **kinds)(out), cache
 

@@ -114,13 +114,20 @@ def test_configs_of_other_families_are_named_too(tmp_path, family, changes, mess
         import_model(tmp_path / "m")
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not supported"),
         ({"architectures": ["Qwen2ForTokenClassification"]}, "architectures"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type is 'yarn'"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope_type is 'longrope'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn' misses original_max_position_embeddings"),
+        ({"rope_parameters": {**YARN, "attention_factor": 1.0}}, "attention_factor is 1.0; only .* 1.138629"),
+        ({"rope_parameters": {**YARN, "truncate": False}}, "truncate is False"),
+        ({"rope_parameters": {**YARN, "mscale": 0.7}}, "mscale is 0.7"),
         ({"rope_theta": 5.0}, "rope_theta is 5.0 but"),
         ({"rope_theta": ..., "rope_parameters": ...}, "no rope_theta"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling is .* but rope_parameters"),

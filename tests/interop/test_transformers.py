@@ -65,12 +65,14 @@ def _load(directory, *, dtype):
     return model, transformers.AutoTokenizer.from_pretrained(directory)
 
 
-CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
+YARN = {"kind": "yarn", "factor": 4.0, "low": 1.0, "high": 32.0, "original_positions": 64}
+CASES = [(family, tied, {}) for family in FAMILIES for tied in (True, False)]
+CASES += [(family, True, {"rope_scaling": YARN}) for family in ("qwen2", "qwen3")]
 
 
-@pytest.mark.parametrize(("family", "tied"), CASES)
-def test_small_export_gives_the_same_logits(tmp_path, family, tied):
-    cfg = config(family, tied=tied, dtype="float32")
+@pytest.mark.parametrize(("family", "tied", "changes"), CASES)
+def test_small_export_gives_the_same_logits(tmp_path, family, tied, changes):
+    cfg = config(family, tied=tied, dtype="float32", **changes)
     params = parameters(cfg)
     export_model(tmp_path / "out", params, cfg, tokenizer())
     model, _ = _load(tmp_path / "out", dtype=torch.float32)

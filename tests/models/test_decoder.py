@@ -172,8 +172,8 @@ def test_seven_billion_parameters_by_shape_alone():
         ({"qkv_bias": False}, "family 'qwen2' needs qkv_bias=True, got False"),
         ({"attention_cap": 30.0}, "family 'qwen2' needs attention_cap=None, got 30.0"),
         ({"family": "qwen3_moe", "qkv_bias": False, "qk_norm": True}, "'qwen3_moe' needs experts, got None"),
-        ({"rope_scaling": RopeScaling("yarn", 2.0, None, None, None)}, "rope_scaling of kind 'yarn': unknown"),
-        ({"rope_scaling": RopeScaling("linear", 2.0, 1.0, None, None)}, "belong to kind 'llama3'"),
+        ({"rope_scaling": RopeScaling("ntk", 2.0, None, None, None)}, "rope_scaling of kind 'ntk': unknown"),
+        ({"rope_scaling": RopeScaling("linear", 2.0, 1.0, None, None)}, "belong to kinds 'llama3' and 'yarn'"),
         ({"rope_scaling": RopeScaling("llama3", 2.0, 4.0, 1.0, 64)}, "needs low < high"),
     ],
 )

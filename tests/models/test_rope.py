@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,18 @@ def test_llama_3_scaling_by_hand():
 def test_linear_scaling_slows_every_plane():
     scaling = RopeScaling("linear", factor=4.0, low=None, high=None, original_positions=None)
     np.testing.assert_allclose(rope.frequencies(8, 1e4, scaling), rope.frequencies(8, 1e4) / 4, rtol=1e-6)
+
+
+def test_yarn_by_hand():
+    """Four planes of theta 1e4 again, 1,000 positions, but 20 turns and 1 as ends.
+
+    A plane of index i turns 159.155 / 10 ** i times: 20 times at i = log10(159.155 / 20) = 0.9008, and once at 2.2018.
+    Between the whole indices 0 and 3 a third of the way is gone with each: of plane 1 two thirds are kept, and of plane
+    2 one third, the rest slowed by the factor 8.
+    """
+    scaling = RopeScaling("yarn", factor=8.0, low=1.0, high=20.0, original_positions=1000)
+    found = rope.frequencies(8, 1e4, scaling)
+    expected = [1.0, 0.1 * (2 / 3 + 1 / 24), 0.01 * (1 / 3 + 2 / 24), 0.001 / 8]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert rope.stretch(scaling) == pytest.approx(1 + 0.1 * np.log(8))
+    assert rope.stretch(None) == rope.stretch(RopeScaling("llama3", 8.0, 1.0, 4.0, 1000)) == 1.0
