@@ -1,22 +1,29 @@
 """What a compiled program moves between chips, and its largest temporaries, read from its text.
 
-A loop's body is counted as often as the loop turns: XLA writes the number beside the loop where it knows it.
+A loop's body is counted as often as the loop turns: by the number that XLA writes beside it, or by the number that its
+condition compares its counter with.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+NO_TEMPORARY = ("parameter", "tuple", "get-tuple-element", "while", "bitcast")
 BITS = {"pred": 8, "bf16": 16}  # others say it in their names: f32, s8, u64
 
 _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _ARRAY = re.compile(r"\b(pred|bf16|[fsu]\d+)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:body|to_apply|calls|(?:true|false)_computation|branch_computations)=\{?(%?[\w.\-, %]+)")
+_INDEX = re.compile(r"index=(\d+)")
+_NUMBER = re.compile(r"(\d+)\)")
+_GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]+)\}|mesh\[([^\]]*)\] \{([^}]*)\})")
 _TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONDITION, _BODY = (re.compile(rf"\b{what}=%?([\w.\-]+)") for what in ("condition", "body"))
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _FILE = re.compile(r'^(\d+) "(.*)"$', re.MULTILINE)
 _LOCATION = re.compile(r"^(\d+) \{file_name_id=(\d+) function_name_id=\d+ line=(\d+)", re.MULTILINE)
@@ -35,9 +42,14 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Program:
-    """Collectives by kind, as (how often, bytes that leave a chip in all), and the largest temporaries."""
+    """Collectives by kind, as (how often, bytes that leave a chip in all), and the largest temporaries.
 
-    collectives: dict[str, tuple[int, int]]
+    Bytes are those of algorithms around a ring of the n chips of a group: of an array that is gathered whole, the part
+    (n - 1) / n; of one that is summed and kept whole, twice that; of one that is summed and scattered, n - 1 times what
+    a chip keeps.
+    """
+
+    collectives: dict[str, tuple[int, float]]
     temporaries: list[Temporary]
 
 
@@ -51,15 +63,15 @@ def read(text: str, *, turns: int, largest: int) -> Program:
     """
     bodies, sources = _bodies(text), _sources(text)
     times = _times(bodies, turns)
-    moved: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    moved: dict[str, list[float]] = defaultdict(lambda: [0, 0])
     found: dict[tuple[str, str], Temporary] = {}
     for name, lines in bodies.items():
         for _, shape, operation, rest in lines:
             kind = operation.removesuffix("-start")
             if kind in COLLECTIVES and times[name]:
                 moved[kind][0] += times[name]
-                moved[kind][1] += times[name] * size(shape)
-            if times[name] and operation not in ("parameter", "tuple", "get-tuple-element", "while", "bitcast"):
+                moved[kind][1] += times[name] * _volume(kind, operation, shape, rest)
+            if times[name] and operation not in NO_TEMPORARY and not operation.endswith("-start"):
                 frame = _FRAME.search(rest)
                 where = sources.get(frame[1], "made by the compiler") if frame else "made by the compiler"
                 one = Temporary(size(shape), operation, shape.split("{")[0], where)
@@ -68,6 +80,30 @@ def read(text: str, *, turns: int, largest: int) -> Program:
                     found[key] = one
     top = sorted(found.values(), key=lambda one: -one.bytes)[:largest]
     return Program({kind: (n, b) for kind, (n, b) in sorted(moved.items())}, top)
+
+
+def _volume(kind: str, operation: str, shape: str, rest: str) -> float:
+    """Bytes that leave a chip."""
+    arrays = [size(f"{kind}[{sides}]") for kind, sides in _ARRAY.findall(shape)]
+    # What is started asynchronously lists its operand before its result.
+    result = max(arrays) if operation.endswith("-start") and kind != "all-reduce" else sum(arrays)
+    n = _group(rest)
+    if n is None or kind == "collective-permute":
+        return result
+    return result * {"all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1}.get(kind, (n - 1) / n)
+
+
+def _group(rest: str) -> int | None:
+    """How many chips take part together."""
+    found = _GROUPS.search(rest)
+    if found is None:
+        return None
+    if found[1]:
+        return int(found[1])
+    if found[2]:
+        return found[2].count(",") + 1
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", found[3]))
+    return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", found[4]))
 
 
 def size(shape: str) -> int:
@@ -119,6 +155,32 @@ def _bodies(text: str) -> dict[str, list[tuple[str, str, str, str]]]:
     return bodies
 
 
+def _turns(bodies: dict[str, list], rest: str, otherwise: int) -> int:
+    """Of a loop that counts from 0 in equal steps up to a number; ``otherwise`` where the number is not in the text."""
+    if known := _TURNS.search(rest):
+        return int(known[1])
+    condition, body = (bodies[found[1]] for found in (_CONDITION.search(rest), _BODY.search(rest)))
+    root = condition[-1]
+    counter, limit = (
+        (_line(condition, operand) for operand in _operands(root)[:2]) if root[2] == "compare" else (None,) * 2
+    )
+    if not counter or counter[2] != "get-tuple-element" or not limit or limit[2] != "constant":
+        return otherwise
+    index, limit = int(_INDEX.search(counter[3])[1]), int(_NUMBER.match(limit[3])[1])
+    moved = _line(body, _operands(body[-1])[index])
+    steps = [_line(body, operand) for operand in _operands(moved)] if moved and moved[2] == "add" else []
+    step = next((int(_NUMBER.match(one[3])[1]) for one in steps if one and one[2] == "constant"), 1)
+    return -(-limit // step)
+
+
+def _operands(line: tuple[str, str, str, str]) -> list[str]:
+    return [name.lstrip("%") for name in re.sub(r"/\*.*?\*/", "", line[3].partition(")")[0]).split(", ")]
+
+
+def _line(lines: list, name: str) -> tuple[str, str, str, str] | None:
+    return next((line for line in lines if line[0] == name), None)
+
+
 def _times(bodies: dict[str, list], turns: int) -> dict[str, int]:
     """How often each computation runs; those inside fusions count as 0, since they are no instructions of their own."""
     called: dict[str, list[tuple[str, int]]] = defaultdict(list)  # callee -> (caller, times in each run of it)
@@ -126,8 +188,7 @@ def _times(bodies: dict[str, list], turns: int) -> dict[str, int]:
         for _, _, operation, rest in lines:
             if operation in ("fusion", "reduce", "scatter", "sort", "map", "reduce-window", "select-and-scatter"):
                 continue
-            known = _TURNS.search(rest)
-            often = (int(known[1]) if known else turns) if operation == "while" else 1
+            often = _turns(bodies, rest, turns) if operation == "while" else 1
             for group in _CALLED.findall(rest):
                 for callee in group.split(","):
                     called[callee.strip().lstrip("%")].append((name, often))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from launch.planning import chips, flops, hlo, programs
 from rlsearch import settings
 from rlsearch.errors import InputError
+from rlsearch.models import attention_pallas
 from rlsearch.models.sharding import MeshConfig
 from tests import small
 from tests.house.files import ROOT
@@ -61,6 +63,28 @@ def test_of_branches_the_dearer_counts_and_recomputation_is_seen():
     assert flops.count(again, A, B, turns=1).flops == 3 * PRODUCT  # forward, forward again, backward by a
 
 
+def test_each_row_meets_the_matrix_of_its_own_expert():
+    """Six rows and three experts: as many operations as one matrix of each size would make, forward and back."""
+    rows, experts = jax.ShapeDtypeStruct((6, 4), jnp.float32), jax.ShapeDtypeStruct((3, 4, 5), jnp.float32)
+    sizes = jax.ShapeDtypeStruct((3,), jnp.int32)
+    assert flops.count(jax.lax.ragged_dot, rows, experts, sizes, turns=1).flops == 2 * 6 * 4 * 5
+    step = jax.value_and_grad(lambda a, b, n: jnp.square(jax.lax.ragged_dot(a, b, n)).sum(), argnums=(0, 1))
+    assert flops.count(step, rows, experts, sizes, turns=1).flops == 3 * 2 * 6 * 4 * 5
+
+
+def test_a_kernel_counts_as_often_as_its_grid_has_steps():
+    """Two rows of two blocks, three of whose four pairs are in the grid: two products each forward, seven backward."""
+    q, k = (jax.ShapeDtypeStruct((2, 512, heads, 64), jnp.float32) for heads in (4, 2))
+    ends = jax.ShapeDtypeStruct((2, 512), jnp.int32)
+    attend = functools.partial(attention_pallas.attend, block=256, interpret=False)
+    product = 2 * 256 * 256 * 64 * 4 * 2 * 3  # operations of one for all heads, rows and pairs
+    assert flops.count(attend, q, k, k, ends, turns=1).flops == 2 * product
+    step = jax.grad(lambda q, k, v, ends: attend(q, k, v, ends).sum(), argnums=(0, 1, 2))
+    # jax.grad needs the sum's own derivative, by delta: the products of outputs and their slopes, number by number.
+    delta = 2 * 2 * 4 * 512 * 64
+    assert flops.count(step, q, k, k, ends, turns=1).flops == 9 * product + delta
+
+
 TEXT = """HloModule jit_f
 
 FileNames
@@ -85,7 +109,7 @@ StackFrames
 
 %body (arg: (s32[], bf16[2,8])) -> (s32[], bf16[2,8]) {
   %arg = (s32[], bf16[2,8]{1,0}) parameter(0)
-  %gather.1 = bf16[2,8]{1,0} all-gather(%x), dimensions={0}, metadata={op_name="y" stack_frame_id=2}
+  %gather.1 = bf16[2,8]{1,0} all-gather(%x), replica_groups={{0,1},{2,3}}, metadata={op_name="y" stack_frame_id=2}
   ROOT %out = (s32[], bf16[2,8]{1,0}) tuple(%i, %gather.1)
 }
 
@@ -94,20 +118,48 @@ StackFrames
   ROOT %less = pred[] compare(%i, %n), direction=LT
 }
 
+%twice (arg: (s32[], bf16[2,8])) -> (s32[], bf16[2,8]) {
+  %arg = (s32[], bf16[2,8]{1,0}) parameter(0)
+  %at = s32[] get-tuple-element(%arg), index=0
+  %two = s32[] constant(2)
+  %next = s32[] add(%at, %two)
+  %sent = (bf16[2,8]{1,0}, bf16[2,8]{1,0}, u32[]) collective-permute-start(%x), source_target_pairs={{0,1},{1,0}}
+  %got = bf16[2,8]{1,0} collective-permute-done(%sent)
+  ROOT %out = (s32[], bf16[2,8]{1,0}) tuple(%next, %got)
+}
+
+%below_five (arg: (s32[], bf16[2,8])) -> pred[] {
+  %arg = (s32[], bf16[2,8]{1,0}) parameter(0)
+  %at = s32[] get-tuple-element(%arg), index=0
+  %five = s32[] constant(5)
+  ROOT %less = pred[] compare(%at, %five), direction=LT
+}
+
 ENTRY %main (a: f32[4]) -> f32[4] {
   %a = f32[4]{0} parameter(0)
   %loop = (s32[], bf16[2,8]{1,0}) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"28"}}
   %open = (s32[], bf16[2,8]{1,0}) while(%t), condition=%condition, body=%body
+  %counted = (s32[], bf16[2,8]{1,0}) while(%t), condition=%below_five, body=%twice
+  %part = f32[2]{0} reduce-scatter(%a), replica_groups=mesh['x'=2,'y'=4] {'y'}, to_apply=%add
   %wide = f32[1000]{0} fusion(%a), kind=kLoop, calls=%fused, metadata={op_name="z" stack_frame_id=1}
-  ROOT %sum = f32[4]{0} all-reduce(%a), to_apply=%add
+  ROOT %sum = f32[4]{0} all-reduce(%a), replica_groups=[2,4]<=[8], to_apply=%add
 }
 """  # noqa: E501
 
 
 def test_collectives_are_counted_as_often_as_their_loops_turn():
-    """28 turns of the loop that says so and 3 of the one that does not, 32 bytes each; 16 bytes once."""
+    """28 turns of the loop that says so and 3 of the one that does not; 0, 2 and 4 are below five.
+
+    Bytes by hand: of 32 that two chips gather, a chip sends 16; it sends all 32 of a permutation; of 16 that four sum,
+    twice three quarters; and three times the 8 that each of four is left with.
+    """
     found = hlo.read(TEXT, turns=3, largest=2)
-    assert found.collectives == {"all-gather": (31, 31 * 32), "all-reduce": (1, 16)}
+    assert found.collectives == {
+        "all-gather": (31, 31 * 16),
+        "all-reduce": (1, 24),
+        "collective-permute": (3, 3 * 32),
+        "reduce-scatter": (1, 24),
+    }
 
 
 def test_the_largest_temporaries_say_where_they_come_from():
@@ -133,17 +185,38 @@ def test_chips_have_their_public_figures_and_others_are_refused():
         chips.chip("v5e")
 
 
+def test_slots_that_do_not_divide_over_the_chips_are_refused():
+    """Laid on every chip instead, they would be planned as what no run does."""
+    read = settings.read(small.config(**{"sampling.slots": (12,)}))
+    mesh = programs.make_mesh(MeshConfig(data=8, fsdp=1, sequence=1, model=1), jax.devices())
+    with pytest.raises(InputError, match=r"12 slots .* must divide over the 8 chips"):
+        programs.decoding(small_model.config(), read, mesh)
+
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="compiling for a TPU needs libtpu: jax[tpu]"
+)
+
+
+def finished(*command: str) -> tuple[list[str], dict]:
+    """The lines that a process of its own printed, and its most memory in GiB by name."""
+    with subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return out.splitlines(), {"gib": usage.ru_maxrss / 2**20}
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="compiling for a TPU needs libtpu: jax[tpu]")
+@needs_libtpu
 def test_a_plan_of_the_quickstart_on_sixteen_chips():
     arguments = [
         "--config=configs/quickstart.py", "--topology=v5e:4x4", "--config.rl.batch.block_rows=16",
-        "--config.mesh.data=16", "--config.rl.attention=blocked", "--json",
+        "--config.mesh.data=16", "--config.rl.attention=blocked",
     ]  # fmt: skip
-    command = [sys.executable, "-m", "launch.plan", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    plan = json.loads(done.stdout.splitlines()[-1])
+    said, _ = finished("-m", "launch.plan", *arguments, "--json")
+    plan = json.loads(said[-1])
     assert plan["fits"]
     assert plan["chips"] == 16
     assert [program["name"] for program in plan["programs"]] == ["training step", "log-probabilities", "decoding"]
@@ -151,11 +224,3 @@ def test_a_plan_of_the_quickstart_on_sixteen_chips():
     assert training["memory"]["optimiser"] == pytest.approx(2 * training["memory"]["parameters"], rel=0.01)
     assert training["collectives"]["all-reduce"]["count"] > 0
     assert 0 < training["useful_flops"] <= training["flops"]
-
-
-def test_slots_that_do_not_divide_over_the_chips_are_refused():
-    """Laid on every chip instead, they would be planned as what no run does."""
-    read = settings.read(small.config(**{"sampling.slots": (12,)}))
-    mesh = programs.make_mesh(MeshConfig(data=8, fsdp=1, sequence=1, model=1), jax.devices())
-    with pytest.raises(InputError, match=r"12 slots .* must divide over the 8 chips"):
-        programs.decoding(small_model.config(), read, mesh)
