@@ -179,7 +179,7 @@ def shapes(config: ConfigDict, read: Settings, mesh: Mesh) -> Shapes:
     return Shapes(
         blocks=batch.blocks, rows=batch.block_rows, width=batch.row_tokens, targets=batch.row_targets,
         nodes=batch.nodes, leaves=batch.questions * leaves, depth=2 * (config.env.max_turns + 1),
-        fan=read.expander.leaves_of_tree, terms=len(read.reward.names),
+        fan=read.expander.leaves_of_tree, questions=batch.questions, terms=len(read.reward.names),
     )  # fmt: skip
 
 
@@ -229,8 +229,8 @@ def _nodes(shapes: Shapes, read: Settings, mesh: Mesh) -> Any:
         "rewards": np.zeros((1, shapes.terms), np.float32),
         "notes": {name: np.zeros(1, np.float32) for name in read.notes.names},
     }
-    sizes = {"leaves": shapes.leaves, "depth": shapes.depth, "fan": shapes.fan}
-    nodes = pad_nodes(with_paths(columns), shapes.nodes, **sizes)
+    room = {name: getattr(shapes, name) for name in ("leaves", "depth", "fan", "questions")}
+    nodes = pad_nodes(with_paths(columns), shapes.nodes, **room)
     return jax.tree.map(lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P()), nodes)
 
 

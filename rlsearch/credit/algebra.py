@@ -20,6 +20,7 @@ from rlsearch.tree import paths as layouts
 from rlsearch.tree import segments
 from rlsearch.tree.forest import Nodes
 from rlsearch.tree.paths import Paths
+from rlsearch.tree.segments import Groups
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,8 @@ class Episodes:
 
     @cached_property
     def episode(self) -> Int[Array, "L"]:
-        """Index of each path's episode: that of the first path with its id."""
-        number = jnp.asarray(self.nodes.episode)[self.leaf]
-        row = jnp.arange(number.shape[0])
-        first = jax.ops.segment_min(jnp.where(self.used, row, row.shape[0]), number, self.nodes.end.shape[0])
-        return jnp.where(self.used, first[number], row)
+        """Index of each path's episode: that of its first path."""
+        return jnp.asarray(self.paths.episode)
 
     @cached_property
     def vote(self) -> Bool[Array, "L"]:
@@ -97,6 +95,29 @@ class Episodes:
     def question(self) -> Int[Array, "L"]:
         """Index of each path's question."""
         return jnp.asarray(self.nodes.question)[self.leaf]
+
+    @property
+    def by_question(self) -> Groups:
+        """The paths of each question."""
+        return Groups(self.question, self.paths.questions)
+
+    @property
+    def by_tree(self) -> Groups:
+        """The paths of each tree."""
+        return Groups(self.tree, self.tree.shape[0])
+
+    @property
+    def by_episode(self) -> Groups:
+        """The paths of each episode."""
+        return Groups(self.episode, self.episode.shape[0])
+
+    @cached_property
+    def variance(self) -> Float[Array, "N"]:
+        """Population variance of the rewards in each node's question."""
+        found, n = segments.moments(self.reward, self.vote, self.by_question), self.paths.questions
+        variance = jnp.where(found.constant, 0.0, jnp.square(found.deviation))
+        of_question = jnp.zeros(n).at[jnp.where(self.used, self.question, n)].max(variance, mode="drop")
+        return of_question[jnp.asarray(self.nodes.question)]
 
     @cached_property
     def tree(self) -> Int[Array, "L"]:
@@ -132,23 +153,41 @@ class Episodes:
 
 
 def relative(
-    x: Float[Array, "X"], use: Bool[Array, "X"], group: Int[Array, "X"], groups: int, *, scale: bool
+    x: Float[Array, "X"], use: Bool[Array, "X"], groups: Groups, *, scale: bool
 ) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:
     """x minus its mean over ``use`` in its group, divided by the population standard deviation where ``scale``.
 
     Returns the result, 0 in groups where x is constant, and whether x varies in each entry's group.
     """
-    mean, deviation, constant = segments.moments(x, use, group, groups)
-    centred = jnp.where(constant, 0.0, x - mean)
-    return (centred / jnp.where(constant, 1.0, deviation) if scale else centred), ~constant
+    found = segments.moments(x, use, groups)
+    centred = jnp.where(found.constant, 0.0, x - found.mean)
+    return (centred / jnp.where(found.constant, 1.0, found.deviation) if scale else centred), ~found.constant
 
 
 def partition(*keys: Array) -> Int[Array, "X"]:
-    """Index of each entry's combination of keys, ``[X]`` each, in lexicographic order; NaN is like nothing else."""
-    order = jnp.lexsort(keys[::-1])
-    new = jnp.stack([key[order][1:] != key[order][:-1] for key in keys]).any(axis=0)
-    index = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(new.astype(jnp.int32))])
-    return jnp.zeros(order.shape[0], jnp.int32).at[order].set(index)
+    """Index of the first entry that has the same combination of keys, ``[X]`` each; NaN is like nothing else.
+
+    By hashing, in rounds: the first entry in each bucket takes out all that are equal to it, and the others are hashed
+    anew. So it costs a few passes over the entries, and no sort.
+    """
+    row, size = jnp.arange(keys[0].shape[0]), 2 * keys[0].shape[0]
+    bits = [jax.lax.bitcast_convert_type(jnp.where(key == 0, jnp.zeros_like(key), key), jnp.uint32) for key in keys]
+    lone = jnp.stack([key != key for key in keys]).any(axis=0)
+
+    def one(state):
+        number, found = state
+        mixed = jnp.full(row.shape, number * jnp.uint32(0x9E3779B9), jnp.uint32)
+        for part in bits:
+            mixed = (mixed ^ part) * jnp.uint32(0x85EBCA6B)
+            mixed = mixed ^ (mixed >> 15)
+        bucket = (mixed % jnp.uint32(size)).astype(jnp.int32)
+        first = jax.ops.segment_min(jnp.where(found < 0, row, row.shape[0]), bucket, size)[bucket]
+        first = jnp.minimum(first, row.shape[0] - 1)
+        same = jnp.stack([part[first] == part for part in bits]).all(axis=0)
+        return number + 1, jnp.where((found < 0) & same, first, found)
+
+    start = (jnp.uint32(1), jnp.where(lone, row, -1))
+    return jax.lax.while_loop(lambda state: (state[1] < 0).any(), one, start)[1]
 
 
 def difference(value: Float[Array, "N"], parent: Int[Array, "N"]) -> Float[Array, "N"]:
@@ -162,12 +201,12 @@ class Track:
     """A number for every token and episode through it: ``decay[token] x node[its node, episode] + offset[token]``.
 
     Attributes:
-      node: of each node on each path, as ``[L, D]``, or in ``Credit`` as ``[N, K]``.
+      node: of each node on each path.
       decay: of every target, ``[M, R, S]``; None where it is 1 and ``offset`` is 0, so that all tokens of a node agree.
       offset: of every target; None with ``decay``.
     """
 
-    node: Float[Array, "..."]
+    node: Float[Array, "L D"]
     decay: Float[Array, "M R S"] | None = None
     offset: Float[Array, "M R S"] | None = None
 
@@ -211,29 +250,20 @@ class Credit:
     the objective at each of these pairs, which is what it is when every path is computed on its own.
 
     Attributes:
-      advantage: of each path through each node; 0 where there is none.
+      advantage: of each node on each path; 0 where it does not count.
       returns: likewise what a critic should have said, or None.
       weight: the reduction's weight of one token of the node on that path; 0 where it does not count.
       part: nodes of each path whose tokens count.
-      spread: population variance of the rewards in the node's question, for clips that depend on it.
       kept: leaves of the episodes that take part.
     """
 
     advantage: Track
     returns: Track | None
-    weight: Float[Array, "N K"]
+    weight: Float[Array, "L D"]
     part: Bool[Array, "L D"]
-    spread: Float[Array, "N"]
     kept: Bool[Array, "N"]
 
-    @property
-    def share(self) -> Float[Array, "N"]:
-        """What one token of each node weighs over all its episodes."""
-        return self.weight.sum(axis=1)
-
-    @property
-    def mean(self) -> Float[Array, "N"]:
+    def mean(self, paths: Paths) -> Float[Array, "N"]:
         """Each node's advantage averaged over its episodes by weight; 0 where it weighs nothing. For reports."""
-        share = self.share
-        total = (self.weight * self.advantage.node).sum(axis=1)
+        share, total = (layouts.below(x, paths).sum(axis=1) for x in (self.weight, self.weight * self.advantage.node))
         return jnp.where(share > 0, total / jnp.where(share > 0, share, 1.0), 0.0)

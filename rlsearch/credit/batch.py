@@ -16,6 +16,7 @@ from rlsearch.credit.algebra import Advantages, Episodes
 from rlsearch.credit.group import among
 from rlsearch.credit.registry import estimator
 from rlsearch.tree import segments
+from rlsearch.tree.segments import Groups
 
 
 def rescaled(value: Float[Array, "L"], use: Bool[Array, "L"]) -> Float[Array, "L"]:
@@ -33,7 +34,7 @@ def reinforce_baseline(episodes: Episodes) -> Advantages:
 
     arXiv 2501.03262, section on the variant with baseline. Each episode counts once in the deviation, however long.
     """
-    value, varies = among(episodes, episodes.question, scale=False)
+    value, varies = among(episodes, episodes.by_question, scale=False)
     return algebra.advantages(episodes, episodes.everywhere(rescaled(value, episodes.vote)), varies)
 
 
@@ -44,7 +45,7 @@ def batch_normalised(episodes: Episodes) -> Advantages:
     SenseNova-MARS, arXiv 2512.24330. The second step makes the batch's deviation 1, however many of its questions have
     equal rewards. The ratio that goes with it is that of GSPO, a choice of the loss.
     """
-    value, varies = among(episodes, episodes.question, scale=True)
+    value, varies = among(episodes, episodes.by_question, scale=True)
     return algebra.advantages(episodes, episodes.everywhere(rescaled(value, episodes.vote)), varies)
 
 
@@ -61,7 +62,7 @@ def persistent(episodes: Episodes) -> Advantages:
     before this batch. A batch of one episode, or in which all d are equal, is worth 0.
     """
     whole = jnp.zeros_like(episodes.question)
-    value, varies = algebra.relative(surprise(episodes), episodes.vote, whole, 1, scale=True)
+    value, varies = algebra.relative(surprise(episodes), episodes.vote, Groups(whole, 1), scale=True)
     return algebra.advantages(episodes, episodes.everywhere(value), varies)
 
 
@@ -100,16 +101,16 @@ def task_reweighted(episodes: Episodes, *, smoothing: float, strength: float) ->
     task = episodes.note("task")[episodes.leaf]
     group, tasks = algebra.partition(episodes.question, task), algebra.partition(task)
     reward, vote, size = episodes.reward, episodes.vote, group.shape[0]
-    mean, deviation, constant = segments.moments(reward, vote, group, size)
-    count = segments.total(jnp.ones_like(reward), vote, group, size)
+    questions, tasks = Groups(group, size), Groups(tasks, size)
+    found = segments.moments(reward, vote, questions)
     row = jnp.arange(size)
     first = row == jax.ops.segment_min(jnp.where(vote, row, size), group, size)[group]
-    stands = first & (count > 1)  # one vote for each question
-    variance = segments.mean(jnp.where(constant, 0.0, jnp.square(deviation)), stands, tasks, size)
-    usual = segments.mean(mean, stands, tasks, size)
-    above = reward - (usual + smoothing * (mean - usual)) > 1e-5 * jnp.abs(reward).max()
-    rate = segments.total(above.astype(jnp.float32), vote, group, size) / jnp.maximum(count, 1.0)
-    centred = jnp.where(constant, 0.0, reward - mean)
+    stands = first & (found.count > 1)  # one vote for each question
+    variance = segments.mean(jnp.where(found.constant, 0.0, jnp.square(found.deviation)), stands, tasks)
+    usual = segments.mean(found.mean, stands, tasks)
+    above = reward - (usual + smoothing * (found.mean - usual)) > 1e-5 * jnp.abs(reward).max()
+    rate = segments.total(above.astype(jnp.float32), vote, questions) / jnp.maximum(found.count, 1.0)
+    centred = jnp.where(found.constant, 0.0, reward - found.mean)
     weight = jnp.exp(strength * jnp.where(centred > 0, 0.5 - rate, rate - 0.5))
     value = weight * centred / jnp.where(variance > 0, jnp.sqrt(variance), 1.0)
-    return algebra.advantages(episodes, episodes.everywhere(value), ~constant)
+    return algebra.advantages(episodes, episodes.everywhere(value), ~found.constant)

@@ -62,11 +62,11 @@ def turn_gae(episodes: Episodes, *, discount: float, lam: float, whiten: bool, s
     in several nodes of a path and is one step there. Chosen here: every token of the turn has the turn's return
     ``A_k + V_k`` as its target for the critic, though only the value before the first is read.
     """
-    value, tokens = _values(episodes), _tokens(episodes)
+    value = _values(episodes)
     earned = _earned(episodes, step_reward=step_reward)
     if episodes.penalty is not None:
         earned = earned - episodes.along(episodes.penalty)
-    before = _at(episodes, value, slots.place(tokens)[0] == 0)
+    (before,) = _at(episodes, (value, _place(episodes)[0] == 0))
     opens = _opens_turn(episodes)
     rate = discount * lam
     passed = jnp.where(opens, (discount - rate) * before + rate * earned, earned)
@@ -109,6 +109,10 @@ def _tokens(episodes: Episodes) -> slots.Slots:
     return episodes.slots
 
 
+def _place(episodes: Episodes) -> tuple[Int[Array, "M R S"], Int[Array, "M R S"]]:
+    return slots.place(_tokens(episodes), episodes.nodes.end.shape[0])
+
+
 def _values(episodes: Episodes) -> Float[Array, "M R S"]:
     """What the critic says of the state before each token, 0 in unused slots."""
     tokens = _tokens(episodes)
@@ -125,10 +129,13 @@ def _earned(episodes: Episodes, *, step_reward: bool) -> Float[Array, "L D"]:
     return earned
 
 
-def _at(episodes: Episodes, x: Float[Array, "M R S"], where: Bool[Array, "M R S"]) -> Float[Array, "L D"]:
-    """x at the one token of each node that ``where`` points out, along the paths; 0 at nodes without tokens."""
+def _at(episodes: Episodes, *pairs: tuple[Float[Array, "M R S"], Bool[Array, "M R S"]]) -> list[Float[Array, "L D"]]:
+    """Of each (x, where): x at the one token of each node that ``where`` points out, along the paths; 0 at nodes
+    without tokens.
+    """
     tokens, n = _tokens(episodes), episodes.nodes.end.shape[0]
-    return episodes.along(slots.node_sum(jnp.where(where, x, 0.0), tokens, n))
+    found = slots.node_sum(jnp.stack([jnp.where(where, x, 0.0) for x, where in pairs], axis=-1), tokens, n)
+    return list(jnp.moveaxis(episodes.along(found), -1, 0))
 
 
 def _later(y: Float[Array, "L D"]) -> Float[Array, "L D"]:
@@ -141,14 +148,15 @@ def _backwards(
 ) -> Track:
     """``A_t = d_t + discount lam A_{t+1}`` of every token on every path; the track's node is that of its last token."""
     tokens, rate = _tokens(episodes), discount * lam
-    ahead, behind = slots.place(tokens)
+    ahead, behind = _place(episodes)
     first, last = ahead == 0, behind == 0
     lost = value if tokens.penalty is None else value + jnp.where(tokens.use, tokens.penalty, 0.0)
     within = slots.to_node_end(jnp.where(last, 0.0, discount * jnp.roll(value, -1, axis=-1) - lost), tokens, rate)
-    own = earned - _at(episodes, lost, last)
+    ended, begun, begun_within = _at(episodes, (lost, last), (value, first), (within, first))
+    own = earned - ended
     # What the first token of a node is to the sampled token before it, d and A in one: other nodes pass it on.
     across = jnp.where(episodes.acts, jnp.power(rate, episodes.tokens), 1.0)
-    entered = discount * _at(episodes, value, first) + rate * _at(episodes, within, first) + across * own
+    entered = discount * begun + rate * begun_within + across * own
     onward = layouts.to_go(entered, across)
     return Track(own + _later(onward), jnp.power(rate, behind.astype(value.dtype)), within)
 
@@ -156,7 +164,7 @@ def _backwards(
 def _added(episodes: Episodes, track: Track, x: Float[Array, "M R S"]) -> Track:
     """The track plus a number of each token."""
     tokens, n = _tokens(episodes), episodes.nodes.end.shape[0]
-    last = slots.node_sum(jnp.where(slots.place(tokens)[1] == 0, x, 0.0), tokens, n)
+    last = slots.node_sum(jnp.where(_place(episodes)[1] == 0, x, 0.0), tokens, n)
     offset = track.offset + jnp.where(tokens.use, x - track.decay * last[tokens.node], 0.0)
     return Track(track.node + episodes.along(last), track.decay, offset)
 
@@ -179,18 +187,17 @@ def _whitened(episodes: Episodes, track: Track) -> tuple[Track, Bool[Array, ""]]
 
     Where they are equal, or differ by what may be rounding alone, all are exactly 0.
     """
-    part = episodes.acts & episodes.scored[:, None]
+    count = jnp.where(episodes.acts & episodes.scored[:, None], episodes.tokens, 0.0)
     if track.decay is None:
-        x, count = track.node, jnp.where(part, episodes.tokens, 0.0)
+        x, within = track.node, jnp.zeros_like(track.node)
+        high, low = jnp.where(count > 0, x, -jnp.inf).max(), jnp.where(count > 0, x, jnp.inf).min()
     else:
-        tokens = _tokens(episodes)
-        node, through = (layouts.below(y, episodes.paths)[tokens.node] for y in (track.node, part))
-        x = track.decay[..., None] * node + track.offset[..., None]
-        count = (through & tokens.use[..., None]).astype(x.dtype)
+        x, within = _of_nodes(episodes, track)
+        high, low = _extremes(episodes, track, count > 0)
     size = jnp.abs(episodes.outcome).max()
     if episodes.slots is not None and episodes.slots.value is not None:
         size = size + jnp.abs(_values(episodes)).max()
-    mean, deviation, varies = _moments(x, count, size)
+    mean, deviation, varies = _moments(x, within, count, high, low, size)
     node = jnp.where(varies, track.node - mean, 0.0) / deviation
     if track.decay is None:
         return Track(node), varies
@@ -198,16 +205,53 @@ def _whitened(episodes: Episodes, track: Track) -> tuple[Track, Bool[Array, ""]]
     return Track(node, track.decay, offset), varies
 
 
-def _moments(x: Array, count: Array, size: Array) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """Mean and population deviation of numbers that count so many times (1 where constant), and whether they differ.
+def _of_nodes(episodes: Episodes, track: Track) -> tuple[Float[Array, "L D"], Float[Array, "L D"]]:
+    """Mean and population variance of the track over the tokens of each node on each path."""
+    tokens, n = _tokens(episodes), episodes.nodes.end.shape[0]
+    pair = jnp.stack([track.decay, track.offset], axis=-1)
+    length = jnp.maximum(slots.node_sum(jnp.ones_like(track.decay), tokens, n), 1.0)[:, None]
+    mean = slots.node_sum(pair, tokens, n) / length
+    left = pair - mean[tokens.node]
+    squares = slots.node_sum(jnp.concatenate([jnp.square(left), left.prod(-1, keepdims=True)], -1), tokens, n) / length
+    decay, offset, *squares = jnp.moveaxis(episodes.along(jnp.concatenate([mean, squares], axis=-1)), -1, 0)
+    variance = jnp.square(track.node) * squares[0] + squares[1] + 2.0 * track.node * squares[2]
+    return decay * track.node + offset, jnp.maximum(variance, 0.0)
 
-    ``size`` is that of what they are sums of.
+
+def _extremes(
+    episodes: Episodes, track: Track, use: Bool[Array, "L D"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:  # fmt: skip
+    """Maximum and minimum of the track over all pairs of token and path: no decay is negative, so each token's are
+    where its node's are.
+    """
+    tokens, n = _tokens(episodes), episodes.nodes.end.shape[0]
+    both = jnp.stack([track.node, -track.node], axis=-1)
+    both = jnp.where(use[..., None], both, -jnp.inf).reshape(-1, 2)
+    of_node = jax.ops.segment_max(both, jnp.where(use, episodes.paths.node, n).reshape(-1), n + 1)[tokens.node]
+    seen = tokens.use & jnp.isfinite(of_node[..., 0])
+    high = jnp.where(seen, track.decay * of_node[..., 0] + track.offset, -jnp.inf)
+    low = jnp.where(seen, track.offset - track.decay * of_node[..., 1], jnp.inf)
+    return high.max(), low.min()
+
+
+def _moments(
+    x: Float[Array, "L D"], within: Float[Array, "L D"], count: Float[Array, "L D"], high: Float[Array, ""],
+    low: Float[Array, ""], size: Float[Array, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""], Bool[Array, ""]]:  # fmt: skip
+    """Mean and population deviation (1 where all are equal) of numbers, and whether they differ.
+
+    Args:
+      x: means of so many numbers each.
+      within: their variances.
+      count: how many they are; 0 for none.
+      high: the highest of all numbers.
+      low: the lowest.
+      size: of what they are sums of.
     """
     use, total = count > 0, jnp.maximum(count.sum(), 1.0)
-    high, low = jnp.where(use, x, -jnp.inf).max(), jnp.where(use, x, jnp.inf).min()
     varies = high - low > steps.ROUNDING * jnp.maximum(size, jnp.abs(high))
     mean = jnp.where(jnp.isfinite(high), high, 0.0)
     for _ in range(2):  # the second time takes what rounding the first has left
         mean = mean + jnp.where(use, count * (x - mean), 0.0).sum() / total
-    deviation = jnp.sqrt(jnp.where(use, count * jnp.square(x - mean), 0.0).sum() / total)
+    deviation = jnp.sqrt(jnp.where(use, count * (jnp.square(x - mean) + within), 0.0).sum() / total)
     return mean, jnp.where(varies, deviation, 1.0), varies

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from rlsearch.credit import batch, critic, group, potential, redistribute, route, strata, tree, turn, vector  # noqa: F401
 from rlsearch.credit.algebra import Credit, Episodes, Track
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.credit.slots import Slots, node_sum
-from rlsearch.tree import paths, segments
 from rlsearch.tree.forest import Nodes
 
 
@@ -44,24 +42,13 @@ def estimate(
     weight = reduction(jnp.where(part, episodes.tokens, 0.0), episodes.episode, episodes.turn)
     n = nodes.end.shape[0]
 
-    def pairs(track: Track | None) -> Track | None:
-        return track and replace(track, node=paths.below(jnp.where(part, track.node, 0.0), nodes.paths))
+    def counting(track: Track | None) -> Track | None:
+        return track and replace(track, node=jnp.where(part, track.node, 0.0))
 
     return Credit(
-        advantage=pairs(found.advantage),
-        returns=pairs(found.returns),
-        weight=paths.below(jnp.where(part, weight, 0.0), nodes.paths),
+        advantage=counting(found.advantage),
+        returns=counting(found.returns),
+        weight=jnp.where(part, weight, 0.0),
         part=part,
-        spread=_variance(episodes),
         kept=jnp.zeros(n, bool).at[jnp.where(kept, episodes.leaf, n)].set(True, mode="drop"),
     )
-
-
-def _variance(episodes: Episodes) -> Float[Array, "N"]:
-    """Population variance of the rewards of each node's question."""
-    n = episodes.nodes.end.shape[0]
-    _, deviation, constant = segments.moments(episodes.reward, episodes.vote, episodes.question, n)
-    by_question = jnp.zeros(n).at[jnp.where(episodes.used, episodes.question, n)].max(
-        jnp.where(constant, 0.0, jnp.square(deviation)), mode="drop"
-    )  # fmt: skip
-    return by_question[jnp.asarray(episodes.nodes.question)]

@@ -6,17 +6,18 @@ Axes: L paths, D depths. All deviations are the population's unless said otherwi
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from rlsearch.credit import algebra
 from rlsearch.credit.algebra import Advantages, Episodes
 from rlsearch.credit.registry import estimator
 from rlsearch.tree import segments
+from rlsearch.tree.segments import Groups
 
 
-def among(episodes: Episodes, group: Int[Array, "L"], *, scale: bool) -> tuple[Float[Array, "L"], Bool[Array, "L"]]:
-    """Each episode's reward relative to the scored episodes with the same id in ``group``, and whether those differ."""
-    return algebra.relative(episodes.reward, episodes.vote, group, episodes.nodes.end.shape[0], scale=scale)
+def among(episodes: Episodes, groups: Groups, *, scale: bool) -> tuple[Float[Array, "L"], Bool[Array, "L"]]:
+    """Each episode's reward relative to the scored episodes of its group, and whether those differ."""
+    return algebra.relative(episodes.reward, episodes.vote, groups, scale=scale)
 
 
 @estimator("group", outcome=True)
@@ -26,7 +27,7 @@ def grpo(episodes: Episodes, *, scale: bool) -> Advantages:
     DeepSeekMath, arXiv 2402.03300, section 4.1.2; the deviation is the population's. Without ``scale`` it is the
     advantage of Dr. GRPO, arXiv 2503.20783.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     return algebra.advantages(episodes, episodes.everywhere(value), varies)
 
 
@@ -36,8 +37,8 @@ def rloo(episodes: Episodes) -> Advantages:
 
     RLOO, arXiv 2402.14740, section 3. A group of one has no others, and is worth 0.
     """
-    value, varies = among(episodes, episodes.question, scale=False)
-    n = segments.total(jnp.ones_like(value), episodes.vote, episodes.question, episodes.nodes.end.shape[0])
+    value, varies = among(episodes, episodes.by_question, scale=False)
+    n = segments.total(jnp.ones_like(value), episodes.vote, episodes.by_question)
     return algebra.advantages(episodes, episodes.everywhere(value * n / jnp.maximum(n - 1.0, 1.0)), varies)
 
 
@@ -53,7 +54,6 @@ def active_set(episodes: Episodes, *, scale: bool) -> Advantages:
     """
     executed = episodes.note("attempt")[episodes.leaf] >= 0
     active = episodes.vote & executed
-    n = episodes.nodes.end.shape[0]
-    value, varies = algebra.relative(episodes.reward, active, episodes.question, n, scale=scale)
+    value, varies = algebra.relative(episodes.reward, active, episodes.by_question, scale=scale)
     use = jnp.broadcast_to(executed[:, None], episodes.acts.shape)
     return algebra.advantages(episodes, episodes.everywhere(jnp.where(executed, value, 0.0)), varies & executed, use)

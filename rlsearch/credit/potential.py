@@ -45,16 +45,13 @@ def potential_shaping(
         rate = turn_discount(episodes, discount)
         shaping, size = layouts.to_go(shaping, rate), layouts.to_go(size, rate)
     if relative:
-        groups = episodes.nodes.end.shape[0]
-        shaping, varies = steps.among_turns(
-            episodes, shaping, size, episodes.question[:, None], groups, scale=scale
-        )  # fmt: skip
+        shaping, varies = steps.among_turns(episodes, shaping, size, episodes.by_question, scale=scale)
     else:
         shaping = steps.settled(shaping, size)
         varies = (episodes.acts & (shaping != 0)).any(axis=1)
     if not outcome:
         return algebra.advantages(episodes, coefficient * shaping, varies)
-    group, differs = among(episodes, episodes.question, scale=scale)
+    group, differs = among(episodes, episodes.by_question, scale=scale)
     return algebra.advantages(episodes, episodes.everywhere(group) + coefficient * shaping, varies | differs)
 
 

@@ -42,12 +42,12 @@ def self_credit(episodes: Episodes, *, strength: float, floor: float, scale: boo
     action = episodes.note("action")
     key = episodes.along(algebra.partition(jnp.asarray(episodes.nodes.question), action))
 
-    def mean(side):
-        count = segments.total(jnp.ones_like(value), side & episodes.scored, episodes.question, n)
-        each = jnp.where(side[:, None], cited, 0.0) / jnp.maximum(count, 1.0)[:, None]
-        return jax.ops.segment_sum(each.reshape(-1), key.reshape(-1), n)[key]
+    def each(side):
+        count = segments.total(jnp.ones_like(value), side & episodes.scored, episodes.by_question)
+        return jnp.where(side[:, None], cited, 0.0) / jnp.maximum(count, 1.0)[:, None]
 
-    good, bad = mean(value > 0), mean(value < 0)
+    both = jnp.stack([each(value > 0), each(value < 0)], axis=-1)
+    good, bad = jnp.moveaxis(jax.ops.segment_sum(both.reshape(-1, 2), key.reshape(-1), n)[key], -1, 0)
     told = (episodes.along(action) >= 0) & (good + bad > 0)
     contrast = jnp.where(told, (good - bad) / jnp.where(told, good + bad, 1.0), 0.0)
     weight = jnp.maximum(1.0 + strength * cited * contrast * jnp.sign(value)[:, None], floor)
@@ -67,13 +67,13 @@ def graded(episodes: Episodes, *, decay: float, scale: bool) -> Advantages:
     if not 0.0 <= decay <= 1.0:
         raise InputError(f"graded: decay {decay} is not between 0 and 1")
     value, varies = outcome(episodes, scale=scale)
-    n, good = episodes.nodes.end.shape[0], value > 0
+    good = value > 0
     rank = jnp.maximum(episodes.note("rank")[episodes.leaf][episodes.episode], 0.0)
-    best = -segments.highest(-rank, episodes.vote & good, episodes.question, n)
+    best = -segments.highest(-rank, episodes.vote & good, episodes.by_question)
     weight = jnp.power(decay, jnp.where(good, rank - best, 0.0))
 
     def total(x):
-        return segments.total(x, episodes.vote & good, episodes.question, n)
+        return segments.total(x, episodes.vote & good, episodes.by_question)
 
     mass = total(value * weight)
     rescaled = value * weight * total(value) / jnp.where(mass > 0, mass, 1.0)
@@ -95,7 +95,7 @@ def mass_preserving(episodes: Episodes, *, floor: float, over: str, scale: bool)
         raise InputError(f"mass_preserving: over={over!r} is neither 'tokens' nor 'nodes'")
     if not 0.0 <= floor <= 1.0:
         raise InputError(f"mass_preserving: floor {floor} is not between 0 and 1")
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     mass = episodes.tokens if over == "tokens" else episodes.acts.astype(value.dtype)
     share = support(episodes)
     mean = over_episode(episodes, mass * share) / jnp.maximum(over_episode(episodes, mass), 1.0)
@@ -120,7 +120,7 @@ def topology(
     """
     by_role = episodes.along(jnp.asarray(episodes.nodes.role)) == orchestrator
     plans, runs = episodes.acts & by_role, episodes.acts & ~by_role
-    reward, n = episodes.reward, episodes.nodes.end.shape[0]
+    reward = episodes.reward
     faults = jnp.minimum((plans & marked(episodes, "fault")).sum(axis=1), cap)
     carries = episodes.note("support")[episodes.leaf] > 0
     split = over_episode(episodes, (runs & carries[:, None]).astype(reward.dtype)) > 0
@@ -129,6 +129,6 @@ def topology(
     value, varies = jnp.zeros(runs.shape), jnp.zeros_like(episodes.used)
     for kind, x in ((plans, reward - penalty * faults), (runs, earned)):
         member = episodes.scored & kind.any(axis=1)
-        found, differs = steps.relative(x, size, member, episodes.question, n, scale=scale)
+        found, differs = steps.relative(x, size, member, episodes.by_question, scale=scale)
         value, varies = jnp.where(kind, found[:, None], value), varies | (differs & member)
     return algebra.advantages(episodes, value, varies)

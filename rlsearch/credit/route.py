@@ -24,8 +24,8 @@ def outcome(episodes: Episodes, *, scale: bool) -> tuple[Float[Array, "L"], Bool
 
     It is exactly 0 where the reward may differ from the question's mean by rounding alone.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
-    centred, _ = among(episodes, episodes.question, scale=False)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
+    centred, _ = among(episodes, episodes.by_question, scale=False)
     differs = steps.settled(centred, steps.largest(episodes, episodes.reward)) != 0
     return jnp.where(differs, value, 0.0), varies
 
@@ -67,7 +67,7 @@ def first_error(
       margin: turns before the fault that earn no more than the suffix.
       keep_prefix: the verified prefix is never pushed down: ``max(A, 0)`` there (equation 8).
     """
-    acts, reward, n = episodes.acts, episodes.reward, episodes.nodes.end.shape[0]
+    acts, reward = episodes.acts, episodes.reward
     suffix = since(marked(episodes, "fault"))
     step = layouts.before(acts.astype(jnp.int32))
     error = jnp.where(suffix, step, step.shape[1]).min(axis=1)
@@ -76,13 +76,13 @@ def first_error(
     earned = jnp.where(prefix, prefix_reward, reward[:, None])
     length = over_episode(episodes, episodes.tokens)
     mean = over_episode(episodes, episodes.tokens * earned) / jnp.maximum(length, 1.0)
-    mean = segments.mean(jnp.where(length > 0, mean, reward), episodes.vote, episodes.question, n)
+    mean = segments.mean(jnp.where(length > 0, mean, reward), episodes.vote, episodes.by_question)
     size = jnp.maximum(steps.largest(episodes, reward), abs(prefix_reward))
     value = steps.settled(earned - mean[:, None], size[:, None])
     if keep_prefix:
         value = jnp.where(prefix, jnp.maximum(value, 0.0), value)
     moves = episodes.scored & (acts & (value != 0)).any(axis=1)
-    varies = jax.ops.segment_max(moves.astype(jnp.int32), episodes.question, n)[episodes.question] > 0
+    varies = segments.highest(moves.astype(jnp.float32), episodes.used, episodes.by_question) > 0
     return algebra.advantages(episodes, value, varies)
 
 
@@ -97,14 +97,13 @@ def channels(episodes: Episodes, *, scale: bool) -> Advantages:
     skill's is positive only where the right skill alone was read is for its reward term to say.
     """
     refuse_penalty(episodes, "channels")
-    n = episodes.nodes.end.shape[0]
     terms = jnp.where(jnp.isnan(episodes.terms), 0.0, episodes.terms)
     channel, value = episodes.along(episodes.note("channel")), jnp.zeros(episodes.acts.shape)
     use, varies = jnp.zeros_like(episodes.acts), jnp.zeros_like(episodes.used)
     for c, weight in enumerate(episodes.weights):
         if weight:
             here = episodes.acts & (channel == c)
-            found, differs = algebra.relative(terms[:, c], episodes.vote, episodes.question, n, scale=scale)
+            found, differs = algebra.relative(terms[:, c], episodes.vote, episodes.by_question, scale=scale)
             value, use = jnp.where(here, weight * found[:, None], value), use | here
             varies = varies | (differs & here.any(axis=1))
     return algebra.advantages(episodes, value, varies, use)
@@ -118,7 +117,7 @@ def answer_masked(episodes: Episodes, *, scale: bool) -> Advantages:
     the answer more likely instead of reasoning better. Note ``channel`` (at turns): 1 where the node is the answer, as
     the note writer ``answers_now`` has it for whole turns, and any other value elsewhere.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     use = episodes.along(episodes.note("channel")) != 1
     return algebra.advantages(episodes, episodes.everywhere(value), varies, use)
 
@@ -135,7 +134,7 @@ def summary_action(
     positive factor goes through the clip, so it is the same objective. Terms that do not read the advantage, such as
     KL, are not weighted. Note ``channel`` (at turns): 1 where the node is a summary; every other value is an action.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     summary = episodes.along(episodes.note("channel")) == 1
     tokens = jnp.where((episodes.scored & varies)[:, None], episodes.tokens, 0.0)
     factors = []
@@ -173,7 +172,7 @@ def fatal_aware(episodes: Episodes, *, scale: bool) -> Advantages:
     (any node): above 0 at the turn from which on nothing can be saved; there it is that of the third failed tool call
     in a row. The episode keeps its vote in the group.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     lost = since(marked(episodes, "fatal"))
     value = jnp.where(lost[:, -1], jnp.maximum(value, 0.0), value)
     return algebra.advantages(episodes, episodes.everywhere(value), varies, ~lost)

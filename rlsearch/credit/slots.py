@@ -30,9 +30,11 @@ class Slots:
     penalty: Float[Array, "M R S"] | None
 
 
-def node_sum(x: Float[Array, "M R S"], slots: Slots, nodes: int) -> Float[Array, "N"]:
+def node_sum(x: Float[Array, "M R S ..."], slots: Slots, nodes: int) -> Float[Array, "N ..."]:
     """Sum of x over the tokens of each of ``nodes`` nodes."""
-    return jax.ops.segment_sum(jnp.where(slots.use, x, 0.0).reshape(-1), slots.node.reshape(-1), nodes)
+    behind = x.shape[slots.use.ndim :]
+    x = jnp.where(slots.use.reshape(slots.use.shape + (1,) * len(behind)), x, 0.0)
+    return jax.ops.segment_sum(x.reshape(-1, *behind), slots.node.reshape(-1), nodes)
 
 
 def to_node_end(x: Float[Array, "M R S"], slots: Slots, discount: float) -> Float[Array, "M R S"]:
@@ -51,10 +53,9 @@ def to_node_end(x: Float[Array, "M R S"], slots: Slots, discount: float) -> Floa
     return jnp.moveaxis(found, 0, -1)
 
 
-def place(slots: Slots) -> tuple[Int[Array, "M R S"], Int[Array, "M R S"]]:
-    """How many sampled tokens of the same node stand before each token, and how many behind it."""
-    ones = slots.use.astype(jnp.float32)
-    behind = to_node_end(ones, slots, 1.0)
-    flipped = Slots(slots.node[..., ::-1], slots.use[..., ::-1], None, None)
-    ahead = to_node_end(ones[..., ::-1], flipped, 1.0)[..., ::-1]
-    return (jnp.maximum(ahead, 1) - 1).astype(jnp.int32), (jnp.maximum(behind, 1) - 1).astype(jnp.int32)
+def place(slots: Slots, nodes: int) -> tuple[Int[Array, "M R S"], Int[Array, "M R S"]]:
+    """How many sampled tokens of the same node stand before each token, and how many behind it; 0 in unused slots."""
+    slot = jnp.broadcast_to(jnp.arange(slots.node.shape[-1]), slots.node.shape)
+    both = jnp.where(slots.use[..., None], jnp.stack([slot, -slot], axis=-1), slot.shape[-1])
+    ends = jax.ops.segment_min(both.reshape(-1, 2), slots.node.reshape(-1), nodes)[slots.node]
+    return tuple(jnp.where(slots.use, x, 0) for x in (slot - ends[..., 0], -ends[..., 1] - slot))

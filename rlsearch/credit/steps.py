@@ -9,14 +9,16 @@ that its values come from, and takes a difference below ``ROUNDING`` of that for
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlsearch.credit import algebra
 from rlsearch.credit.algebra import Episodes
 from rlsearch.tree import paths as layouts
 from rlsearch.tree import segments
+from rlsearch.tree.segments import Groups, Moments
 
 ROUNDING = 1e-6
 
@@ -27,36 +29,35 @@ def settled(difference: Float[Array, "*X"], size: Float[Array, "*X"]) -> Float[A
 
 
 def relative(
-    x: Float[Array, "X"], size: Float[Array, "X"], use: Bool[Array, "X"], group: Int[Array, "X"], groups: int, *,
-    scale: bool,
-) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:  # fmt: skip
-    """``algebra.relative`` of computed values: a group whose spread may be rounding alone is constant."""
-    value, varies = algebra.relative(x, use, group, groups, scale=scale)
-    spread = segments.highest(x, use, group, groups) + segments.highest(-x, use, group, groups)
-    varies = varies & (spread > ROUNDING * segments.highest(size, use, group, groups))
-    return jnp.where(varies, value, 0.0), varies
+    x: Float[Array, "X"], size: Float[Array, "X"], use: Bool[Array, "X"], groups: Groups, *, scale: bool
+) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:
+    """``algebra.relative`` of computed values: a group whose extent may be rounding alone is constant."""
+    found = segments.moments(x, use, groups, size)
+    varies = differ(found)
+    value = jnp.where(varies, x - found.mean, 0.0)
+    return value / jnp.where(varies & (found.deviation > 0), found.deviation, 1.0) if scale else value, varies
+
+
+def differ(found: Moments) -> Bool[Array, "X"]:
+    """Groups whose extent is more than rounding of numbers of their size."""
+    return found.extent > ROUNDING * jnp.maximum(found.size, 0.0)
 
 
 def largest(episodes: Episodes, x: Float[Array, "L"]) -> Float[Array, "L"]:
     """The largest absolute value of x in each path's question; 0 where nothing could be scored."""
-    n = episodes.nodes.end.shape[0]
-    return jnp.maximum(segments.highest(jnp.abs(x), episodes.vote, episodes.question, n), 0.0)
+    return jnp.maximum(segments.highest(jnp.abs(x), episodes.vote, episodes.by_question), 0.0)
 
 
 def of_question(episodes: Episodes, x: Float[Array, "L"]) -> Float[Array, "N"]:
     """What all paths of a question agree on, at each of its nodes; 0 where nothing could be scored."""
-    n = episodes.nodes.end.shape[0]
+    n = episodes.paths.questions
     by_question = jnp.zeros(n, x.dtype).at[jnp.where(episodes.vote, episodes.question, n)].set(x, mode="drop")
     return by_question[jnp.asarray(episodes.nodes.question)]
 
 
 def counted(episodes: Episodes) -> Bool[Array, "N K"]:
     """Which columns of ``below`` stand for a scored episode that no earlier column stands for."""
-    number = episodes.episode
-    order = jnp.argsort(number, stable=True)
-    again = jnp.concatenate([jnp.zeros(1, bool), number[order][1:] == number[order][:-1]])
-    earlier = jnp.full_like(number, layouts.NONE).at[order].set(jnp.where(again, jnp.roll(order, 1), layouts.NONE))
-    new = layouts.below(earlier, episodes.paths) < jnp.asarray(episodes.paths.first)[:, None]
+    new = layouts.below(episodes.paths.earlier, episodes.paths) < jnp.asarray(episodes.paths.first)[:, None]
     return layouts.below(episodes.scored, episodes.paths) & new
 
 
@@ -75,7 +76,7 @@ def siblings(episodes: Episodes, *, shared_root: bool) -> Int[Array, "N"]:
     if not shared_root:
         return group
     question, top = jnp.asarray(episodes.nodes.question), parent[group] < 0
-    first = jax.ops.segment_min(jnp.where(parent < 0, index, index.shape[0]), question, index.shape[0])
+    first = jax.ops.segment_min(jnp.where(parent < 0, index, index.shape[0]), question, episodes.paths.questions)
     return jnp.where(top & (parent >= 0), first[question], group)
 
 
@@ -86,26 +87,23 @@ def above(x: Float[Array, "L D"]) -> Float[Array, "L D"]:
 
 def last_act(episodes: Episodes) -> Bool[Array, "L D"]:
     """The last node of each path that the policy wrote."""
-    done = jnp.cumsum(episodes.acts, axis=1)
-    return episodes.acts & (done == done[:, -1:])
+    depth = jnp.arange(episodes.acts.shape[1])[None]
+    return episodes.acts & (depth == jnp.where(episodes.acts, depth, layouts.NONE).max(axis=1, keepdims=True))
 
 
 def among_turns(
-    episodes: Episodes, x: Float[Array, "L D"], size: Float[Array, "L D"], group: Int[Array, "L D"], groups: int, *,
-    scale: bool,
-) -> tuple[Float[Array, "L D"], Bool[Array, "L"]]:  # fmt: skip
-    """x at every turn relative to the scored turns with the same id, and the paths with a turn in a group that varies.
+    episodes: Episodes, x: Float[Array, "L D"], size: Float[Array, "L D"], groups: Groups, *, scale: bool
+) -> tuple[Float[Array, "L D"], Bool[Array, "L"]]:
+    """x at every turn relative to the scored turns of its group, and the paths with a turn in a group that varies.
 
     Every (path, turn) is one entry: a turn that several paths share counts once for each, as in their own rollouts.
     """
     use = episodes.acts & episodes.scored[:, None]
-    group = jnp.broadcast_to(group, x.shape)
-    flat = (x.reshape(-1), size.reshape(-1), use.reshape(-1), group.reshape(-1))
-    value, varies = relative(*flat, groups, scale=scale)
-    return value.reshape(x.shape), (varies.reshape(x.shape) & use).any(axis=1)
+    value, varies = relative(x, size, use, groups, scale=scale)
+    return value, (varies & use).any(axis=1)
 
 
-def turns_of_question(episodes: Episodes) -> tuple[Int[Array, "L D"], int]:
-    """An id that equal turns of one question share, and how many ids there may be."""
-    depth, n = episodes.paths.node.shape[1], episodes.nodes.end.shape[0]
-    return episodes.question[:, None] * depth + jnp.minimum(episodes.turn, depth - 1), n * depth
+def turns_of_question(episodes: Episodes) -> Groups:
+    """Equal turns of one question as groups."""
+    depth = episodes.paths.node.shape[1]
+    return replace(episodes.by_question, column=jnp.minimum(episodes.turn, depth - 1), columns=depth)

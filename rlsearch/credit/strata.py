@@ -5,6 +5,8 @@ Axes: N nodes, L paths, D depths. Strata are named by numbers: entries with the 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -14,6 +16,7 @@ from rlsearch.credit.group import among
 from rlsearch.credit.registry import estimator
 from rlsearch.errors import InputError
 from rlsearch.tree import paths as layouts
+from rlsearch.tree.segments import Groups
 
 
 @estimator("strata", notes=("stratum",), outcome=True)
@@ -25,8 +28,8 @@ def stratified(episodes: Episodes, *, blend: float) -> Advantages:
     of one episode, or of equal rewards, adds nothing of its own, and the global part still counts.
     """
     strata = algebra.partition(episodes.question, episodes.note("stratum")[episodes.leaf])
-    inside, varies_inside = among(episodes, strata, scale=True)
-    across, varies_across = among(episodes, episodes.question, scale=True)
+    inside, varies_inside = among(episodes, Groups(strata, strata.shape[0]), scale=True)
+    across, varies_across = among(episodes, episodes.by_question, scale=True)
     varies = varies_inside if blend == 1.0 else varies_across
     return algebra.advantages(episodes, episodes.everywhere(blend * inside + (1.0 - blend) * across), varies)
 
@@ -56,11 +59,11 @@ def outcome_conditioned(episodes: Episodes, *, scale: bool) -> Advantages:
     terms = jnp.where(jnp.isnan(episodes.terms), 0.0, episodes.terms)
     channel, stratum = episodes.along(episodes.note("channel")), episodes.question
     value, use, varies = jnp.zeros(channel.shape), jnp.zeros_like(episodes.acts), jnp.zeros_like(episodes.used)
-    size = episodes.nodes.end.shape[0] + channel.shape[0]
+    size = max(episodes.paths.questions, channel.shape[0])
     for j, weight in enumerate(episodes.weights):
         if weight:
             block = episodes.acts & (channel == j)
-            found, differs = algebra.relative(terms[:, j], episodes.vote, stratum, size, scale=scale)
+            found, differs = algebra.relative(terms[:, j], episodes.vote, Groups(stratum, size), scale=scale)
             value, use = jnp.where(block, weight * found[:, None], value), use | block
             varies = varies | (differs & block.any(axis=1))
         stratum = algebra.partition(stratum, terms[:, j])
@@ -94,10 +97,8 @@ def subproblem(episodes: Episodes, *, progress: bool, scale: bool) -> Advantages
         broken = (failed[:, None, :] & (depth[:, None, :] < first[:, :, None])).any(axis=2)
         reward = jnp.where(broken, 0.0, reward)
     counts = answers & (first == depth) & episodes.scored[:, None]
-    n = episodes.nodes.end.shape[0]
     group = algebra.partition(jnp.asarray(episodes.nodes.question), episodes.note("subproblem"))
-    flat = (x.reshape(-1) for x in (reward, counts, episodes.along(group)))
-    value, varies = (x.reshape(index.shape) for x in algebra.relative(*flat, n, scale=scale))
+    value, varies = algebra.relative(reward, counts, Groups(episodes.along(group), group.shape[0]), scale=scale)
     return algebra.advantages(episodes, jnp.where(answers, value, 0.0), (varies & answers).any(axis=1), answers)
 
 
@@ -119,9 +120,8 @@ def step_peer(episodes: Episodes, *, discount: float, scale: bool) -> Advantages
     step = layouts.before(acts.astype(jnp.int32))
     slot = jnp.where(acts, step, longest)
     aligned = jnp.zeros(acts.shape).at[jnp.arange(size)[:, None], slot].set(returns, mode="drop")
-    group = episodes.question[:, None] * longest + jnp.arange(longest)[None]
+    group = replace(episodes.by_question, columns=longest)
     peers = jnp.broadcast_to(episodes.vote[:, None], acts.shape)
-    flat = (x.reshape(-1) for x in (aligned, peers, group))
-    found = algebra.relative(*flat, episodes.nodes.end.shape[0] * longest, scale=scale)
-    value, varies = (jnp.take_along_axis(x.reshape(acts.shape), step, axis=1, mode="clip") for x in found)
+    found = algebra.relative(aligned, peers, group, scale=scale)
+    value, varies = (jnp.take_along_axis(x, step, axis=1, mode="clip") for x in found)
     return algebra.advantages(episodes, jnp.where(acts, value, 0.0), (varies & acts).any(axis=1))

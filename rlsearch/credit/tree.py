@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from rlsearch.credit import algebra, slots, steps
 from rlsearch.credit.algebra import Advantages, Episodes, Track
@@ -19,6 +19,7 @@ from rlsearch.credit.group import among
 from rlsearch.credit.registry import estimator
 from rlsearch.tree import paths as layouts
 from rlsearch.tree import segments
+from rlsearch.tree.segments import Groups
 
 
 @estimator("tree", outcome=True)
@@ -28,15 +29,15 @@ def tree_grpo(episodes: Episodes, *, scale: bool) -> Advantages:
     Tree-GRPO, arXiv 2509.21240, section 3.3. The two levels are normalised apart and then added, so that neither
     cancels the other; a tree of equal rewards adds nothing within itself and still counts between trees.
     """
-    inside, varies_inside = among(episodes, episodes.tree, scale=scale)
-    across, varies_across = among(episodes, episodes.question, scale=scale)
+    inside, varies_inside = among(episodes, episodes.by_tree, scale=scale)
+    across, varies_across = among(episodes, episodes.by_question, scale=scale)
     return algebra.advantages(episodes, episodes.everywhere(inside + across), varies_inside | varies_across)
 
 
 @estimator("tree", outcome=True)
 def tree_intra(episodes: Episodes, *, scale: bool) -> Advantages:
     """The part of Tree-GRPO within trees: ``A_i = (r_i - mean(r)) / std(r)`` over the episodes of its tree."""
-    value, varies = among(episodes, episodes.tree, scale=scale)
+    value, varies = among(episodes, episodes.by_tree, scale=scale)
     return algebra.advantages(episodes, episodes.everywhere(value), varies)
 
 
@@ -47,7 +48,7 @@ def tree_inter(episodes: Episodes, *, scale: bool) -> Advantages:
     Of the rewards themselves. Normalised again after ``tree_intra``, whose every tree has mean 0, nothing is left that
     tells one tree from another.
     """
-    value, varies = among(episodes, episodes.question, scale=scale)
+    value, varies = among(episodes, episodes.by_question, scale=scale)
     return algebra.advantages(episodes, episodes.everywhere(value), varies)
 
 
@@ -80,7 +81,7 @@ def tree_step(episodes: Episodes, *, scale: bool, shared_root: bool) -> Advantag
     root, so that their sum along a path is the episode's group-relative advantage.
     """
     value, size = _values(episodes, shared_root=shared_root), steps.largest(episodes, episodes.reward)[:, None]
-    _, deviation = _moments(episodes, episodes.question if shared_root else episodes.tree, scale=scale)
+    _, deviation = _moments(episodes, episodes.by_question if shared_root else episodes.by_tree, scale=scale)
     step = steps.settled(value - steps.above(value), size) / deviation[:, None]
     return algebra.advantages(episodes, step, _varies(episodes, shared_root=shared_root))
 
@@ -94,16 +95,17 @@ def tempo(episodes: Episodes, *, scale: bool, whole_turn: bool) -> Advantages:
     difference is 0 everywhere else. With ``whole_turn`` all tokens of that node have it, since a turn is the action;
     without, the first token alone, as in the paper, which needs the batch's tokens. Both parts have one scale.
     """
-    group, varies = among(episodes, episodes.question, scale=scale)
+    group, varies = among(episodes, episodes.by_question, scale=scale)
     value, size = _values(episodes, shared_root=True), steps.largest(episodes, episodes.reward)[:, None]
-    _, deviation = _moments(episodes, episodes.question, scale=scale)
+    _, deviation = _moments(episodes, episodes.by_question, scale=scale)
     branch = steps.settled(value - steps.above(value), size) / deviation[:, None]
     if whole_turn:
         return algebra.advantages(episodes, episodes.everywhere(group) + branch, varies)
     if episodes.slots is None:
         raise ValueError("tempo with whole_turn=False needs the batch's tokens")
     by_node = layouts.below(branch, episodes.paths)[:, 0]
-    first = episodes.slots.use & (slots.place(episodes.slots)[0] == 0)
+    ahead, _ = slots.place(episodes.slots, episodes.nodes.end.shape[0])
+    first = episodes.slots.use & (ahead == 0)
     offset = jnp.where(first, by_node[episodes.slots.node], 0.0)
     track = Track(episodes.everywhere(group), jnp.ones_like(offset), offset)
     return Advantages(track, varies, jnp.ones_like(episodes.acts))
@@ -120,7 +122,7 @@ def child_softmax(
     baseline and may be used as advantages. With ``difference`` it is ``V(n) - V(parent)``. A high temperature gives the
     mean over children, a low one the best child.
     """
-    leaf, varies = among(episodes, episodes.question, scale=scale)
+    leaf, varies = among(episodes, episodes.by_question, scale=scale)
     value = _softmax_backup(episodes, leaf, temperature=temperature, shared_root=shared_root)
     if difference:
         value = steps.settled(value - steps.above(value), steps.largest(episodes, leaf)[:, None])
@@ -138,7 +140,7 @@ def siblings(episodes: Episodes, *, scale: bool, shared_root: bool) -> Advantage
     size = steps.of_question(episodes, steps.largest(episodes, episodes.reward))
     use = found & (jnp.asarray(episodes.nodes.parent) >= 0)
     group = steps.siblings(episodes, shared_root=shared_root)
-    result, _ = steps.relative(value, size, use, group, value.shape[0], scale=scale)
+    result, _ = steps.relative(value, size, use, Groups(group, value.shape[0]), scale=scale)
     return algebra.advantages(
         episodes, episodes.along(jnp.where(use, result, 0.0)), _varies(episodes, shared_root=shared_root)
     )
@@ -152,7 +154,7 @@ def through_node(episodes: Episodes, *, scale: bool) -> Advantages:
     ``(r_i - mean(r)) / std(r)`` is ``(V(n) - mean(r)) / std(r)``, which is what is computed.
     """
     value, size = _values(episodes, shared_root=False), steps.largest(episodes, episodes.reward)[:, None]
-    mean, deviation = _moments(episodes, episodes.question, scale=scale)
+    mean, deviation = _moments(episodes, episodes.by_question, scale=scale)
     result = steps.settled(value - mean[:, None], size) / deviation[:, None]
     return algebra.advantages(episodes, result, _varies(episodes, shared_root=True))
 
@@ -171,17 +173,17 @@ def path_level(episodes: Episodes, *, mix: float, gain: float, scale: bool, shar
     value, found = steps.node_mean(episodes, episodes.reward)
     size = steps.of_question(episodes, steps.largest(episodes, episodes.reward))
     group, use = steps.siblings(episodes, shared_root=shared_root), found & (parent >= 0)
-    count = segments.total(jnp.ones_like(value), use, group, n)
-    mean = segments.mean(value, use, group, n)
-    others = value + (mean - value) * count / jnp.maximum(count - 1, 1)
+    around = segments.moments(value, use, Groups(group, n))
+    others = value + (around.mean - value) * around.count / jnp.maximum(around.count - 1, 1)
     if shared_root:
-        question_mean, _ = _moments(episodes, episodes.question, scale=False)
+        question_mean, _ = _moments(episodes, episodes.by_question, scale=False)
         value = jnp.where(parent < 0, steps.of_question(episodes, question_mean), value)
     above = value[jnp.maximum(parent, 0)]
     baseline = above + mix * (others - above)
     shaped = value + gain * steps.settled(value - baseline, size)
     turns = use & (jnp.asarray(nodes.tokens) > 0)
-    result, varies = steps.relative(shaped, size, turns, jnp.asarray(nodes.question), n, scale=scale)
+    questions = Groups(jnp.asarray(nodes.question), episodes.paths.questions)
+    result, varies = steps.relative(shaped, size, turns, questions, scale=scale)
     return algebra.advantages(episodes, episodes.along(jnp.where(turns, result, 0.0)), varies[episodes.leaf])
 
 
@@ -190,19 +192,18 @@ def _values(episodes: Episodes, *, shared_root: bool) -> Float[Array, "L D"]:
     value = episodes.along(steps.node_mean(episodes, episodes.reward)[0])
     if not shared_root:
         return value
-    return value.at[:, 0].set(_moments(episodes, episodes.question, scale=False)[0])
+    return value.at[:, 0].set(_moments(episodes, episodes.by_question, scale=False)[0])
 
 
-def _moments(episodes: Episodes, group: Int[Array, "L"], *, scale: bool) -> tuple[Float[Array, "L"], Float[Array, "L"]]:
+def _moments(episodes: Episodes, groups: Groups, *, scale: bool) -> tuple[Float[Array, "L"], Float[Array, "L"]]:
     """Mean of the rewards in each path's group, and their deviation, 1 where they are constant or without ``scale``."""
-    n = episodes.nodes.end.shape[0]
-    mean, deviation, constant = segments.moments(episodes.reward, episodes.vote, group, n)
-    return mean, jnp.where(constant, 1.0, deviation) if scale else jnp.ones_like(deviation)
+    found = segments.moments(episodes.reward, episodes.vote, groups)
+    return found.mean, jnp.where(found.constant, 1.0, found.deviation) if scale else jnp.ones_like(found.mean)
 
 
 def _varies(episodes: Episodes, *, shared_root: bool) -> Bool[Array, "L"]:
     """Paths below a root whose rewards differ."""
-    return among(episodes, episodes.question if shared_root else episodes.tree, scale=False)[1]
+    return among(episodes, episodes.by_question if shared_root else episodes.by_tree, scale=False)[1]
 
 
 def _softmax_backup(
@@ -218,7 +219,7 @@ def _softmax_backup(
     first = jnp.where(on, jnp.asarray(episodes.paths.first)[jnp.maximum(episodes.paths.node, 0)], row[:, None])
     group = first
     if shared_root:
-        n = episodes.nodes.end.shape[0]
+        n = episodes.paths.questions
         top = jax.ops.segment_min(jnp.where(episodes.used, row, rows), episodes.question, n)[episodes.question]
         group = first.at[:, 0].set(jnp.where(episodes.used, top, row))
 
@@ -226,11 +227,12 @@ def _softmax_backup(
         below, scored, first_below, on_below = later
         first, group, on = here
         head = on_below & scored & (first_below == row)
-        best = segments.highest(below, head, group, rows)
+        groups = Groups(group, rows)
+        best = segments.highest(below, head, groups)
         best = jnp.where(jnp.isfinite(best), best, 0.0)
         weight = jnp.where(head, jnp.exp((below - best) / temperature), 0.0)
-        total = segments.total(weight, head, group, rows)
-        value = best + segments.total(weight * (below - best), head, group, rows) / jnp.where(total > 0, total, 1.0)
+        total = segments.total(weight, head, groups)
+        value = best + segments.total(weight * (below - best), head, groups) / jnp.where(total > 0, total, 1.0)
         value = jnp.where(on_below, value, leaf)
         scored = jnp.where(on_below, total > 0, episodes.scored)
         return (value, scored, first, on), value

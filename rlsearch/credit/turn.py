@@ -7,6 +7,8 @@ the outcome comes with the last turn. A context of an episode is a path with its
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -28,9 +30,7 @@ def step_return(episodes: Episodes, *, discount: float, scale: bool) -> Advantag
     supervision of DeepSeekMath, arXiv 2402.03300, section 4.1.3, whose baseline also pools the steps of all episodes.
     """
     value, size = _returns(episodes, discount)
-    result, varies = steps.among_turns(
-        episodes, value, size, episodes.question[:, None], episodes.nodes.end.shape[0], scale=scale
-    )
+    result, varies = steps.among_turns(episodes, value, size, episodes.by_question, scale=scale)
     return algebra.advantages(episodes, result, varies)
 
 
@@ -41,8 +41,7 @@ def turn_return(episodes: Episodes, *, discount: float, scale: bool) -> Advantag
     A turn that one episode alone reached has nothing to compare with: 0.
     """
     value, size = _returns(episodes, discount)
-    group, groups = steps.turns_of_question(episodes)
-    result, varies = steps.among_turns(episodes, value, size, group, groups, scale=scale)
+    result, varies = steps.among_turns(episodes, value, size, steps.turns_of_question(episodes), scale=scale)
     return algebra.advantages(episodes, result, varies)
 
 
@@ -55,22 +54,19 @@ def turn_relative(episodes: Episodes, *, discount: float) -> Advantages:
     compared with attempt j of the question's other paths (leave-one-out, not scaled), then discounted by attempts.
     A reflection belongs to the attempt that it opens. An attempt that one path alone has made adds 0.
     """
-    acts, n = episodes.acts & episodes.scored[:, None], episodes.nodes.end.shape[0]
-    rows, depth = acts.shape
+    acts = episodes.acts & episodes.scored[:, None]
     answers = episodes.along(jnp.asarray(episodes.nodes.kind) == Kind.ANSWER) & acts
-    attempt = jnp.cumsum(answers, axis=1) - answers
+    attempt = layouts.before(answers.astype(jnp.int32))
     last = answers | steps.last_act(episodes)
-    own = (jnp.arange(rows)[:, None] * depth + attempt).reshape(-1)
-    earned = _rewards(episodes)
-    total = segments.total(earned.reshape(-1), acts.reshape(-1), own, rows * depth)
-    size = segments.total(jnp.abs(earned).reshape(-1), acts.reshape(-1), own, rows * depth)
-    use, group = (last & acts).reshape(-1), (episodes.question[:, None] * depth + attempt).reshape(-1)
-    centred, varies = steps.relative(total, size, use, group, n * depth, scale=False)
-    count = segments.total(jnp.ones_like(total), use, group, n * depth)
-    centred = centred * count / jnp.maximum(count - 1, 1)  # against the others instead of all
-    here = jnp.where(use, centred, 0.0).reshape(acts.shape)
-    result = layouts.to_go(here, jnp.where(last, discount, 1.0))
-    return algebra.advantages(episodes, result, (varies & use).reshape(acts.shape).any(axis=1))
+    earned, depth = jnp.where(acts, _rewards(episodes), 0.0), acts.shape[1]
+    own = replace(episodes.by_question, column=attempt, columns=depth)
+    total, size, made = (own.fold(x, 0.0) for x in (earned, jnp.abs(earned), (last & acts).astype(earned.dtype)))
+    found = segments.moments(total, made > 0, replace(episodes.by_question, columns=depth), size)
+    varies = (made > 0) & steps.differ(found)
+    others = found.count / jnp.maximum(found.count - 1, 1)  # against the others instead of all
+    centred = jnp.where(varies, (total - found.mean) * others, 0.0)
+    here = jnp.where(last & acts, own.unfold(centred, acts.shape), 0.0)
+    return algebra.advantages(episodes, layouts.to_go(here, jnp.where(last, discount, 1.0)), varies.any(axis=1))
 
 
 @estimator("turn", notes=["step_reward"])
@@ -82,15 +78,15 @@ def turn_centred(episodes: Episodes, *, coefficient: float, over: str, scale: bo
     ``over="episode"`` leaves the sum along an episode as the outcome says; ``over="turn"`` is among the question's
     episodes at the same turn.
     """
-    outcome, varies = among(episodes, episodes.question, scale=scale)
+    outcome, varies = among(episodes, episodes.by_question, scale=scale)
     change = _step_rewards(episodes)
     if over == "episode":
-        group, groups = episodes.episode[:, None], episodes.episode.shape[0]
+        group = episodes.by_episode
     elif over == "turn":
-        group, groups = steps.turns_of_question(episodes)
+        group = steps.turns_of_question(episodes)
     else:
         raise InputError(f"turn_centred: over={over!r} is neither 'episode' nor 'turn'")
-    centred, moves = steps.among_turns(episodes, change, jnp.abs(change), group, groups, scale=False)
+    centred, moves = steps.among_turns(episodes, change, jnp.abs(change), group, scale=False)
     return algebra.advantages(episodes, episodes.everywhere(outcome) + coefficient * centred, varies | moves)
 
 
@@ -102,11 +98,9 @@ def process_outcome(episodes: Episodes, *, coefficient: float, to_go: bool, scal
     the question's episodes; ``A_i`` is GRPO's. ``scale`` divides both by their deviations. With ``to_go`` a turn has
     the sum of the process advantages from it on (DeepSeekMath, arXiv 2402.03300, section 4.1.3), without it its own.
     """
-    outcome, varies = among(episodes, episodes.question, scale=scale)
-    earned, groups = _step_rewards(episodes), episodes.nodes.end.shape[0]
-    process, differs = steps.among_turns(
-        episodes, earned, jnp.abs(earned), episodes.question[:, None], groups, scale=scale
-    )
+    outcome, varies = among(episodes, episodes.by_question, scale=scale)
+    earned = _step_rewards(episodes)
+    process, differs = steps.among_turns(episodes, earned, jnp.abs(earned), episodes.by_question, scale=scale)
     process = jnp.where(episodes.acts, process, 0.0)
     if to_go:
         process = layouts.to_go(process)

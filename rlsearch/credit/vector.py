@@ -16,17 +16,22 @@ from rlsearch.credit.registry import estimator
 from rlsearch.credit.strata import refuse_penalty
 from rlsearch.errors import InputError
 from rlsearch.tree import segments
+from rlsearch.tree.segments import Groups
 
 MOST = 8  # terms: there is a covariance for every subset of them
 
 
-def quantile(x: Float[Array, "L"], use: Bool[Array, "L"], group: Int[Array, "L"], groups: int) -> Float[Array, "L"]:
+def quantile(x: Float[Array, "L"], use: Bool[Array, "L"], groups: Groups) -> Float[Array, "L"]:
     """Share of the group's values below x, those equal to it counted half; strictly between 0 and 1 where in use."""
-    place = algebra.partition(group, x)
+    group = groups.index
+    order = jnp.lexsort((x, group))
+    new = (x[order][1:] != x[order][:-1]) | (group[order][1:] != group[order][:-1])
+    rank = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(new.astype(jnp.int32))])
+    place = jnp.zeros_like(group).at[order].set(rank)
     equal = jax.ops.segment_sum(use.astype(jnp.int32), place, place.shape[0])
     below = (jnp.cumsum(equal) - equal)[place]
-    start = jax.ops.segment_min(below, group, groups)[group]
-    total = segments.total(jnp.ones_like(x), use, group, groups)
+    start = jax.ops.segment_min(below, group, groups.count)[group]
+    total = segments.total(jnp.ones_like(x), use, groups)
     return (below - start + 0.5 * equal[place]) / jnp.maximum(total, 1.0)
 
 
@@ -58,13 +63,13 @@ def quantile_whitened(episodes: Episodes, *, magnitude: float, shrinkage: float)
     refuse_penalty(episodes, "quantile_whitened")
     if len(episodes.weights) > MOST:
         raise InputError(f"quantile_whitened: {len(episodes.weights)} reward terms, and there may be {MOST}")
-    vote, group, n = episodes.vote, episodes.question, episodes.nodes.end.shape[0]
+    vote, groups = episodes.vote, episodes.by_question
     columns, active = [], []
     for j, weight in enumerate(episodes.weights):
         term = jnp.where(jnp.isnan(episodes.terms[:, j]) | (weight == 0), 0.0, episodes.terms[:, j])
-        linear, varies = algebra.relative(term, vote, group, n, scale=True)
-        normal = ndtri(jnp.where(episodes.scored, quantile(term, vote, group, n), 0.5))
-        ranked, _ = algebra.relative(normal, vote, group, n, scale=True)
+        linear, varies = algebra.relative(term, vote, groups, scale=True)
+        normal = ndtri(jnp.where(episodes.scored, quantile(term, vote, groups), 0.5))
+        ranked, _ = algebra.relative(normal, vote, groups, scale=True)
         columns.append(magnitude * linear + (1.0 - magnitude) * jnp.where(varies, ranked, 0.0))
         active.append(varies)
     scores, varies = jnp.stack(columns, axis=1), jnp.stack(active, axis=1)

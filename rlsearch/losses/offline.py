@@ -98,8 +98,7 @@ def _mean_of_good(x: Float[Array, "L"], batch: Batch, baseline: str) -> Float[Ar
         value = sequence.noted(batch, "baseline")
         advantage = steps.settled(episodes.outcome - value, jnp.maximum(jnp.abs(episodes.outcome), jnp.abs(value)))
     else:
-        n = episodes.nodes.end.shape[0]
-        centred, _ = algebra.relative(episodes.outcome, episodes.vote, episodes.question, n, scale=False)
+        centred, _ = algebra.relative(episodes.outcome, episodes.vote, episodes.by_question, scale=False)
         advantage = steps.settled(centred, steps.largest(episodes, episodes.outcome))
     good = sequence.counted(batch) & (advantage > 0)
     return jnp.where(good, advantage * x, 0.0).sum() / jnp.maximum(good.sum(), 1)
@@ -125,7 +124,7 @@ def rl_plus(
         raise InputError(f"loss term rl_plus: behaviour {behaviour!r}: unknown{nearest(behaviour, BEHAVIOURS)}")
     if power < 0:
         raise InputError(f"loss term rl_plus: power {power} must be 0 or more")
-    external = batch.at(sequence.noted(batch, "external") > 0, targets)
+    external = batch.at(sequence.noted(batch, "external") > 0, targets.node)
     # An external token may be far from the policy, and a ratio that nothing reads must not overflow.
     log_ratio = jnp.where(external | (targets.weight == 0), 0.0, (targets.logp - targets.old_logp)[..., None])
     own = ppo(log_ratio, targets.advantage, targets.spread[..., None], low=low, high=high)

@@ -45,11 +45,10 @@ def dpo(targets: Targets, batch: Batch, *, coefficient: float, beta: float, pair
 def _pairs(batch: Batch, *, extremes: bool) -> Bool[Array, "L L"]:
     """Whether the episode of the row is better than that of the column, and the two are compared."""
     outcome, question, use = batch.episodes.outcome, batch.episodes.question, sequence.counted(batch)
-    n = batch.episodes.nodes.end.shape[0]
     better, worse = use, use
     if extremes:
-        better = use & (outcome == segments.highest(outcome, use, question, n))
-        worse = use & (-outcome == segments.highest(-outcome, use, question, n))
+        better = use & (outcome == segments.highest(outcome, use, batch.episodes.by_question))
+        worse = use & (-outcome == segments.highest(-outcome, use, batch.episodes.by_question))
     same = question[:, None] == question[None, :]
     return same & better[:, None] & worse[None, :] & (outcome[:, None] > outcome[None, :])
 

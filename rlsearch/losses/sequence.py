@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from rlsearch.errors import InputError
 from rlsearch.losses.targets import Batch, Targets
-from rlsearch.tree import paths, segments
+from rlsearch.tree import segments
 
 
 def total(x: Float[Array, "..."], targets: Targets, batch: Batch) -> Float[Array, "L"]:
@@ -39,7 +39,7 @@ def noted(batch: Batch, name: str) -> Float[Array, "L"]:
 
 def in_question(x: Float[Array, "L"], use: Bool[Array, "L"], batch: Batch) -> Float[Array, "L"]:
     """Sum of x over the paths in use of each path's question."""
-    return segments.total(x, use, batch.episodes.question, batch.episodes.nodes.end.shape[0])
+    return segments.total(x, use, batch.episodes.by_question)
 
 
 def over_question(use: Bool[Array, "L"], batch: Batch) -> Float[Array, "L"]:
@@ -56,7 +56,6 @@ def weighted_mean(
     with reduction "token" it is the mean over those tokens, with "sequence" that over those episodes of the mean over
     their tokens. The sum is fixed by credit, so that parts of a batch's targets give parts of the result.
     """
-    share = paths.below(pick, batch.episodes.paths) * batch.credit.weight
-    whole = (share * jnp.asarray(batch.episodes.nodes.tokens, jnp.float32)[:, None]).sum()
-    value = targets.weight * jnp.where(batch.at(pick, targets), batch.at(of, targets) * x, 0.0)
+    whole = jnp.where(pick[:, None], batch.credit.weight * batch.episodes.tokens, 0.0).sum()
+    value = targets.weight * jnp.where(batch.at(pick, targets.node), batch.at(of, targets.node) * x, 0.0)
     return value.sum() / jnp.where(whole > 0, whole, 1.0)

@@ -83,9 +83,9 @@ class Batch:
         total = jax.ops.segment_sum(y.sum(axis=1), self.episodes.episode, y.shape[0])
         return total[self.episodes.episode]
 
-    def at(self, y: Array, targets: Targets) -> Float[Array, "... K"]:
-        """A value of each path ``[L]``, or of each node on it ``[L, D]``, for every episode through each target."""
-        return paths.below(y, self.episodes.paths)[targets.node]
+    def at(self, y: Array, node: Int[Array, "..."]) -> Float[Array, "... K"]:
+        """A value of each path ``[L]``, or of each node on it ``[L, D]``, for every episode through some nodes."""
+        return paths.at(y, node, self.episodes.paths)
 
 
 @jax.tree_util.register_dataclass
@@ -120,14 +120,15 @@ def make(
     sentinel reaches a logarithm or its gradient.
     """
     credit, node = batch.credit, given.node
-    use = given.use & (credit.share[node] > 0)
-    weight = jnp.where(use[..., None], credit.weight[node], 0.0)
+    weight = batch.at(credit.weight, node)
+    use = given.use & (weight.sum(axis=-1) > 0)
+    weight = jnp.where(use[..., None], weight, 0.0)
 
     def only(x):
         return None if x is None else jnp.where(use, x, 0.0)
 
     def pairs(track: Track, affine: tuple[Array, Array] | None):
-        found = track.node[node]
+        found = batch.at(track.node, node)
         if affine is not None:
             found = only(affine[0])[..., None] * found + only(affine[1])[..., None]
         return jnp.where(weight > 0, found, 0.0)
@@ -137,5 +138,5 @@ def make(
         behavior_logp=only(given.behavior_logp), reference_logp=only(given.reference_logp), value=only(value),
         old_value=only(given.old_value), advantage=pairs(credit.advantage, given.advantage),
         returns=None if credit.returns is None else pairs(credit.returns, given.returns), weight=weight,
-        spread=credit.spread[node],
+        spread=batch.episodes.variance[node],
     )  # fmt: skip

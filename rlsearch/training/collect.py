@@ -90,6 +90,7 @@ class Collector:
             forest.nodes, room(self.config.nodes // self.share, len(forest.nodes.end)),
             leaves=len(questions) * self.expander.leaves, fan=self.expander.leaves_of_tree,
             depth=2 * self.scene.env.most_turns,
+            questions=len(questions),
         )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
 

@@ -26,10 +26,9 @@ def global_batch(batch: Batch, mesh: Mesh) -> tuple[Rows, int, Nodes]:
     if count == 1:
         return sharding.to_global(batch.rows, mesh), used, batch.nodes
     own = np.array(
-        [used, len(batch.rows.token_id), len(batch.nodes.end), len(batch.questions), *batch.nodes.paths.node.shape,
-         batch.nodes.paths.fan]
+        [used, len(batch.rows.token_id), len(batch.nodes.end), *batch.nodes.paths.room.values()]
     )  # fmt: skip
-    blocks, shape, nodes, questions, leaves, depth, fan = multihost_utils.process_allgather(own).max(axis=0).tolist()
+    blocks, shape, nodes, leaves, depth, fan, questions = multihost_utils.process_allgather(own).max(axis=0).tolist()
     rows = jax.tree.map(lambda leaf: _stretch(leaf, shape), batch.rows)
     rows = dataclasses.replace(rows, target=_unused(rows.target, used), target_node=rows.target_node + rank * nodes)
     table = pad_nodes(batch.nodes, nodes)
@@ -39,7 +38,7 @@ def global_batch(batch: Batch, mesh: Mesh) -> tuple[Rows, int, Nodes]:
     columns["question"] = table.question + rank * questions
     columns["episode"] = np.where(table.episode < 0, table.episode, table.episode + rank * nodes)
     columns = jax.tree.map(lambda leaf: np.concatenate(multihost_utils.process_allgather(leaf)), columns)
-    whole = with_paths(columns, leaves=leaves * count, depth=depth, fan=fan)
+    whole = with_paths(columns, leaves=leaves * count, depth=depth, fan=fan, questions=questions * count)
     return sharding.to_global(rows, mesh), blocks, whole
 
 

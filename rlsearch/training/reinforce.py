@@ -108,7 +108,7 @@ def reinforce(
                 batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
                 if number == begun + 1:
                     check(batch.forest)
-                state, metrics, credit = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
+                state, metrics, worth = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
                 row = {
                     "stage": STAGE,
                     "step": number,
@@ -122,7 +122,7 @@ def reinforce(
                 bar.update()
                 bar.set_postfix(reward=f"{row['reward']:.2f}", searches=f"{row['searches']:.2f}")
                 if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
-                    _snapshot(batch, credit, collector, workdir, number, config.snapshot_trees)
+                    _snapshot(batch, worth, collector, workdir, number, config.snapshot_trees)
                 if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
                     evaluate(number, sharding.to_local(state.params, mesh))
                 # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
@@ -156,7 +156,8 @@ def _before(scores, values, state: TrainState, rows, blocks):
 def _update(step, before, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):
     """Makes the updates of a batch; the metrics are those of the first, whose policy wrote the rollouts.
 
-    An update that is not finite is the last, and its metrics are returned.
+    An update that is not finite is the last, and its metrics are returned. With them comes a function that says what
+    each node was worth, or None where the batch holds nothing to train on.
     """
     rows, blocks, nodes = global_batch(batch, mesh)
     if blocks == 0:
@@ -169,7 +170,13 @@ def _update(step, before, state: TrainState, reference, batch: Batch, mesh: Mesh
             first = metrics, credit
         if not metrics["finite"]:
             break
-    return state, {name: float(value) for name, value in first[0].items()}, first[1]
+    metrics, credit = first
+
+    def worth():
+        # From copies on the host: of several processes one alone may ask.
+        return np.asarray(jax.device_get(credit).mean(jax.device_get(nodes.paths)))
+
+    return state, {name: float(value) for name, value in metrics.items()}, worth
 
 
 def _stop_unless_finite(row: dict[str, Any], batch: Batch, workdir: Workdir) -> None:
@@ -193,10 +200,10 @@ def _stop_on_gap(row: dict[str, Any], limit: float) -> None:
         )
 
 
-def _snapshot(batch: Batch, credit, collector: Collector, workdir: Workdir, number: int, trees: int) -> None:
-    if credit is None or not workdir.writes:
+def _snapshot(batch: Batch, worth, collector: Collector, workdir: Workdir, number: int, trees: int) -> None:
+    if worth is None or not workdir.writes:
         return
     value = snapshots.snapshot(
-        batch, credit, tokenizer=collector.scene.tokenizer, reward=collector.reward, step=number, trees=trees
+        batch, worth(), tokenizer=collector.scene.tokenizer, reward=collector.reward, step=number, trees=trees
     )
     workdir.write_json(f"rollouts/step_{number:06d}.json", value)

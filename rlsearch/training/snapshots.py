@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from rlsearch.credit.algebra import Credit
 from rlsearch.rewards.reward import Reward
 from rlsearch.tokenization.types import Tokenizer
 from rlsearch.training.collect import Batch
@@ -23,13 +23,13 @@ NAMES = {
 
 
 def snapshot(
-    batch: Batch, credit: Credit, *, tokenizer: Tokenizer, reward: Reward, step: int, trees: int
+    batch: Batch, advantage: Float[np.ndarray, "N"], *, tokenizer: Tokenizer, reward: Reward, step: int, trees: int
 ) -> dict[str, Any]:
-    """``trees`` trees of a batch, those that carry a signal first.
+    """``trees`` trees of a batch, those that carry a signal first, with the mean ``advantage`` of each node.
 
     Groups without a signal were left out of the forest: their tokens have advantage 0.
     """
-    advantage, in_forest = np.asarray(credit.mean), set(batch.forest.nodes.question.tolist())
+    in_forest = set(batch.forest.nodes.question.tolist())
     first, index = {}, 0
     for number, tree in enumerate(batch.trees):
         first[number] = index if tree.question in in_forest else None

@@ -90,9 +90,8 @@ def _check_episodes(nodes: Nodes) -> None:
 def _check_paths(nodes: Nodes) -> None:
     """The layout is what the table gives, in the room that it has."""
     found = nodes.paths
-    room = dict(zip(("leaves", "depth"), found.node.shape, strict=True), fan=found.fan)
-    wanted = lay_out(nodes.end, nodes.parent, leaves(nodes), **room)
-    needed = dict(zip(("leaves", "depth"), wanted.node.shape, strict=True), fan=wanted.fan)
+    room, wanted = found.room, lay_out(nodes.end, nodes.parent, nodes.question, nodes.episode, **found.room)
+    needed = wanted.room
     for name, size in room.items():
         if size < needed[name]:
             raise ValueError(f"forest: paths: room for {size} {name} is too little, {needed[name]} are needed")
@@ -102,6 +101,8 @@ def _check_paths(nodes: Nodes) -> None:
         if column.shape != truth.shape:
             raise ValueError(f"forest: paths.{name}: shape {column.shape} for {len(truth)} nodes")
         _refuse("node", {f"paths.{name} differs from the table's": column != truth})
+    for name in ("episode", "earlier"):
+        _refuse("path", {f"paths.{name} differs from the table's": getattr(found, name) != getattr(wanted, name)})
 
 
 def _check_tokens(forest: Forest) -> None:

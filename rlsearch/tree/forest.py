@@ -111,9 +111,7 @@ def leaves(nodes: Nodes) -> Bool[np.ndarray, "N"]:
     return nodes.episode != NONE
 
 
-def with_paths(columns: dict, *, leaves: int = 1, depth: int = 1, fan: int = 1) -> Nodes:
+def with_paths(columns: dict, **room: int) -> Nodes:
     """The table with its paths laid out; ``columns`` are all others. See ``paths.lay_out`` for the sizes."""
-    laid = lay_out(
-        columns["end"], columns["parent"], columns["episode"] != NONE, leaves=leaves, depth=depth, fan=fan
-    )  # fmt: skip
+    laid = lay_out(columns["end"], columns["parent"], columns["question"], columns["episode"], **room)
     return Nodes(**{**columns, "paths": laid})

@@ -74,10 +74,10 @@ def in_blocks(rows: Rows, *, block: int, floor: int) -> tuple[Rows, int]:
     return jax.tree.map(stacked, rows), used
 
 
-def pad_nodes(nodes: Nodes, count: int, *, leaves: int = 1, depth: int = 1, fan: int = 1) -> Nodes:
+def pad_nodes(nodes: Nodes, count: int, **room: int) -> Nodes:
     """Pads the node table to ``count`` rows of lone inner nodes without question, episode or tokens.
 
-    Its paths get room for ``leaves``, ``depth`` and ``fan``, each doubled until they fit (``paths.lay_out``).
+    Its paths get ``room`` for so many ``leaves``, ``depth``, ``fan`` and ``questions`` (see ``paths.lay_out``).
 
     Raises:
       InputError: the table has more than ``count`` nodes.
@@ -95,7 +95,7 @@ def pad_nodes(nodes: Nodes, count: int, *, leaves: int = 1, depth: int = 1, fan:
         columns[name] = np.concatenate([getattr(nodes, name), column])
     columns["rewards"] = np.concatenate([nodes.rewards, np.zeros((extra, nodes.rewards.shape[1]), np.float32)])
     columns["notes"] = {name: np.pad(column, (0, extra)) for name, column in nodes.notes.items()}
-    return with_paths(columns, leaves=leaves, depth=depth, fan=fan)
+    return with_paths(columns, **room)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ class Paths:
       depth: nodes above each node.
       first: row of the first path through each node.
       count: how many paths go through each node; they are rows ``[first, first + count)``. 0 for padded nodes.
+      episode: row of the first path of each path's episode, which has several where it has several contexts.
+      earlier: row of the path before it of its episode, NONE at the first.
+      questions: above every question's index.
       fan: the most paths through one node that this table has room for (the size of axis K).
     """
 
@@ -35,17 +38,26 @@ class Paths:
     depth: Int[np.ndarray, "N"]
     first: Int[np.ndarray, "N"]
     count: Int[np.ndarray, "N"]
+    episode: Int[np.ndarray, "L"]
+    earlier: Int[np.ndarray, "L"]
+    questions: int = field(metadata={"static": True})
     fan: int = field(metadata={"static": True})
+
+    @property
+    def room(self) -> dict[str, int]:
+        """What ``lay_out`` was asked for, or what it needed."""
+        return {"leaves": self.node.shape[0], "depth": self.node.shape[1], "fan": self.fan, "questions": self.questions}
 
 
 def lay_out(
-    end: Int[np.ndarray, "N"], parent: Int[np.ndarray, "N"], leaf: Bool[np.ndarray, "N"], *, leaves: int, depth: int,
-    fan: int,
+    end: Int[np.ndarray, "N"], parent: Int[np.ndarray, "N"], question: Int[np.ndarray, "N"],
+    episode: Int[np.ndarray, "N"], *, leaves: int = 1, depth: int = 1, fan: int = 1, questions: int = 1,
 ) -> Paths:  # fmt: skip
-    """Lays out the paths, on the host, with room for at least ``leaves``, ``depth`` and ``fan``, each doubled until
-    the table fits: so few shapes occur that a step is compiled a few times in a run at most.
+    """Lays out the paths, on the host, with room for at least ``leaves``, ``depth``, ``fan`` and ``questions``, each
+    doubled until the table fits: so few shapes occur that a step is compiled a few times in a run at most. ``episode``
+    is NONE where no path ends.
     """
-    n = len(end)
+    n, leaf = len(end), episode != NONE
     before = np.concatenate([[0], np.cumsum(leaf)]).astype(np.int32)
     level = (np.arange(n) - np.cumsum(np.bincount(end, minlength=n + 1)[:n])).astype(np.int32)
     ends = np.flatnonzero(leaf)
@@ -54,13 +66,21 @@ def lay_out(
         room(leaves, len(ends)),
         room(depth, int(level[ends].max(initial=0)) + 1),
         room(fan, int(count.max(initial=0))),
+        room(questions, int(question.max(initial=0)) + 1),
     )
     node = np.full(shape[:2], NONE, np.int32)
     row, at = np.arange(len(ends)), ends
     while len(at):
         node[row, level[at]] = at
         row, at = row[parent[at] != NONE], parent[at[parent[at] != NONE]]
-    return Paths(node, level, np.minimum(before[:-1], shape[0] - 1).astype(np.int32), count.astype(np.int32), shape[2])
+    number = np.unique(episode[ends], return_inverse=True)[1]
+    order = np.argsort(number, kind="stable")
+    again = np.concatenate([[False], np.diff(number[order]) == 0])[: len(order)]
+    of_episode, earlier = np.arange(shape[0], dtype=np.int32), np.full(shape[0], NONE, np.int32)
+    earlier[order[again]] = order[np.flatnonzero(again) - 1]
+    of_episode[order] = order[np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))]
+    first = np.minimum(before[:-1], shape[0] - 1).astype(np.int32)
+    return Paths(node, level, first, count.astype(np.int32), of_episode, earlier, questions=shape[3], fan=shape[2])
 
 
 def room(floor: int, need: int) -> int:
@@ -74,7 +94,8 @@ def room(floor: int, need: int) -> int:
 def along(x: Array, paths: Paths) -> Array:
     """Values of nodes ``[N, ...]`` along each path ``[L, D, ...]``, 0 where the path has ended."""
     on = on_path(paths)
-    return jnp.where(on.reshape(on.shape + (1,) * (x.ndim - 1)), x[jnp.maximum(paths.node, 0)], jnp.zeros((), x.dtype))
+    found = jnp.where(on.reshape(on.shape + (1,) * (x.ndim - 1)), x[jnp.maximum(paths.node, 0)], jnp.zeros((), x.dtype))
+    return jax.lax.optimization_barrier(found)  # looked up once, and not in every loop that reads it
 
 
 def on_path(paths: Paths) -> Bool[Array, "L D"]:
@@ -101,11 +122,17 @@ def below(y: Array, paths: Paths) -> Array:
     """Values of the paths through each node, ``[N, K]``, 0 beyond the last: of each path ``[L]``, or of each node on
     each path ``[L, D]``, read at that node.
     """
-    row = jnp.asarray(paths.first)[:, None] + jnp.arange(paths.fan)[None, :]
-    row = jnp.minimum(row, paths.node.shape[0] - 1)
+    return at(y, jnp.arange(paths.depth.shape[0]), paths)
+
+
+def at(y: Array, node: Int[Array, "..."], paths: Paths) -> Array:
+    """``below`` of some nodes, ``[..., K]``."""
+    column = jnp.arange(paths.fan).reshape((1,) * node.ndim + (-1,))
+    first, count, depth = (jnp.asarray(x)[node][..., None] for x in (paths.first, paths.count, paths.depth))
+    row = jnp.minimum(first + column, paths.node.shape[0] - 1)
     y = jnp.asarray(y)
-    found = y[row] if y.ndim == 1 else y[row, jnp.asarray(paths.depth)[:, None]]
-    return jnp.where(through(paths), found, jnp.zeros((), y.dtype))
+    found = y[row] if y.ndim == 1 else y[row, depth]
+    return jnp.where(column < count, found, jnp.zeros((), y.dtype))
 
 
 def backup(value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:

@@ -13,11 +13,11 @@ from ml_collections import ConfigDict
 from rlsearch.config import Call
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
-from rlsearch.credit.estimate import estimate
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Kind, Nodes
 from rlsearch.tree.pack import pad_nodes
+from tests.credit.by_node import estimate
 
 
 @dataclass

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 
 from rlsearch.config import Call
 from rlsearch.credit import registry
-from rlsearch.credit.estimate import estimate
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.credit.slots import Slots
 from rlsearch.errors import InputError
@@ -24,6 +23,7 @@ from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import NONE, Forest, Kind
 from rlsearch.tree.pack import in_blocks, pack, pad_nodes
+from tests.credit.by_node import estimate
 from tests.credit.plain import Table
 from tests.credit.twins.critic import Token, tokenwise
 from tests.tree.random_forests import ancestors, random_forest

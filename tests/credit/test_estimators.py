@@ -15,13 +15,13 @@ from ml_collections import ConfigDict
 from rlsearch.config import Call
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
-from rlsearch.credit.estimate import estimate as estimate_credit
 from rlsearch.credit.registry import ESTIMATORS, CreditConfig
 from rlsearch.errors import InputError
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.forest import Nodes
 from rlsearch.tree.pack import pad_nodes
 from tests.credit import plain, twins  # noqa: F401  (twins registers them)
+from tests.credit.by_node import estimate as estimate_credit
 from tests.tree.random_forests import forests
 
 NODES = 512

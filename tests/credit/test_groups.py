@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
-from rlsearch.credit.estimate import estimate
 from rlsearch.credit.registry import CreditConfig
 from rlsearch.losses import reduce
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Kind, Nodes
 from rlsearch.tree.pack import pad_nodes
+from tests.credit.by_node import estimate
 
 
 def choose(estimator: str, **options) -> CreditConfig:
@@ -49,7 +49,7 @@ def of_leaves(found: Credit, nodes: Nodes) -> np.ndarray:
 
 def weights(found: Credit, nodes: Nodes) -> list[float]:
     """What a token of each leaf weighs."""
-    return np.asarray(found.share)[: len(nodes.end)][nodes.episode >= 0].tolist()
+    return np.asarray(found.weight.sum(axis=1))[: len(nodes.end)][nodes.episode >= 0].tolist()
 
 
 def advantages(nodes: Nodes, config: CreditConfig) -> list[float]:
@@ -120,7 +120,7 @@ def test_an_episode_in_two_contexts_has_one_vote():
     assert advantages(nodes, unscaled) == pytest.approx([0.25, -0.25])
     found = credit(nodes, unscaled)
     assert np.asarray(found.advantage.node)[[1, 3], 0].tolist() == pytest.approx([0.25] * 2)  # both its turns
-    assert np.asarray(found.share)[[1, 3]].tolist() == pytest.approx([1 / 4] * 2)  # of four tokens
+    assert np.asarray(found.weight.sum(axis=1))[[1, 3]].tolist() == pytest.approx([1 / 4] * 2)  # of four tokens
 
 
 def test_an_episode_without_tokens_is_in_no_denominator():

@@ -37,7 +37,7 @@ def laid(lengths: list[list[int]]) -> tuple[Slots, dict[int, list[tuple[int, int
 FUNCTIONS = {
     "sum": jax.jit(functools.partial(slots.node_sum, nodes=NODES)),
     "end": jax.jit(slots.to_node_end),
-    "place": jax.jit(slots.place),
+    "place": jax.jit(functools.partial(slots.place, nodes=NODES)),
 }
 
 

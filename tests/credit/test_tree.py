@@ -14,12 +14,12 @@ import pytest
 from ml_collections import ConfigDict
 
 from rlsearch.credit import registry
-from rlsearch.credit.estimate import estimate
 from rlsearch.credit.slots import Slots
 from rlsearch.losses import reduce
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Kind, Nodes
 from tests.credit import hand
+from tests.credit.by_node import estimate
 
 
 def leaf(reward: float, episode: int, tokens: int = 1) -> Branch:

@@ -22,6 +22,7 @@ from rlsearch.training.workdir import Workdir
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Kind
 from tests import small
+from tests.credit.by_node import by_node
 from tests.credit.twins.critic import Token, gae
 from tests.training import cases, critics, per_path, stages, steps
 from tests.training.critics import CREDIT, VALUE
@@ -111,7 +112,8 @@ def test_two_updates_against_a_loop():
         assert bool(metrics["finite"])
         assert moved(before[0], state.params)
         assert moved(before[1], state.critic.params)
-        credits.append(jax.device_get((credit.advantage, credit.returns)))
+        turned = by_node(credit, nodes.paths)
+        credits.append(jax.device_get((turned.advantage, turned.returns)))
         if old_value is not None:
             continue
         for row in range(len(leaves)):

@@ -18,6 +18,7 @@ from rlsearch.training.step import StepConfig, target_logps
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import Forest, Kind
 from rlsearch.tree.pack import pack
+from tests.credit.by_node import by_node
 from tests.losses import plain
 from tests.models import small
 from tests.training import cases, per_path, steps
@@ -195,6 +196,6 @@ def test_the_example_is_not_trivial():
     _, metrics, credit = steps.take(*models(), forest, step, steps.mesh(), **SPLIT)
     assert 0.2 < metrics["clip_fraction"] < 0.9
     assert metrics["kl"] > 0.1
-    value = np.asarray(credit.advantage.node)
+    value = np.asarray(by_node(credit, steps.batch(forest, **SPLIT)[2].paths).advantage.node)
     assert ((value > 0).any(axis=1) & (value < 0).any(axis=1)).any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(metrics))

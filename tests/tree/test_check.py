@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlsearch.tree.build import Branch, build
 from rlsearch.tree.check import check
-from rlsearch.tree.forest import Forest, Kind
+from rlsearch.tree.forest import Forest, Kind, with_paths
 from tests.tree.random_forests import forests
 
 
@@ -73,6 +73,8 @@ DAMAGE = [
     ("nodes.paths.depth", 2, 1, "node 2: paths.depth differs from the table's"),
     ("nodes.paths.first", 4, 0, "node 4: paths.first differs from the table's"),
     ("nodes.paths.count", 1, 2, "node 1: paths.count differs from the table's"),
+    ("nodes.paths.episode", 1, 0, "path 1: paths.episode differs from the table's"),
+    ("nodes.paths.earlier", 1, 0, "path 1: paths.earlier differs from the table's"),
     ("nodes.tokens", 1, -2, "node 1: sampled token count"),
     ("nodes.tokens", 2, 2, "node 2: sampled token count"),
     ("sampled", 4, True, "node 2: sampled token count"),
@@ -122,21 +124,27 @@ def test_columns_of_another_length_are_named(where, message):
         check(longer)
 
 
-def test_a_layout_without_room_is_refused():
-    small = changed(forest(), ["nodes", "paths", "fan"], lambda fan: 1)
-    with pytest.raises(ValueError, match=r"^forest: paths: room for 1 fan is too little, 2 are needed"):
+@pytest.mark.parametrize("name", ["fan", "questions"])
+def test_a_layout_without_room_is_refused(name):
+    small = changed(forest(), ["nodes", "paths", name], lambda room: 1)
+    with pytest.raises(ValueError, match=rf"^forest: paths: room for 1 {name} is too little, 2 are needed"):
         check(small)
 
 
 @pytest.mark.parametrize("reward", [1.0, np.nan])
 def test_an_episode_of_several_contexts_passes(reward):
     """Leaves 3 and 4 end one episode, whose rewards are equal; NaN is equal to NaN."""
-    check(changed(damaged("nodes.episode", 4, 0), ["nodes", "rewards"], lambda rewards: put(rewards, [3, 4], reward)))
+    one = changed(damaged("nodes.episode", 4, 0), ["nodes", "rewards"], lambda rewards: put(rewards, [3, 4], reward))
+    columns = {name: column for name, column in vars(one.nodes).items() if name != "paths"}
+    check(dataclasses.replace(one, nodes=with_paths(columns)))
+    with pytest.raises(ValueError, match=r"path 1: paths.episode differs"):
+        check(one)  # laid out for two episodes
 
 
 STRUCTURE = [
     *("position", "prev", "token_end", "sampled", "behavior_logp", "nodes.end", "nodes.parent", "nodes.tokens"),
     *("nodes.paths.node", "nodes.paths.depth", "nodes.paths.first", "nodes.paths.count"),
+    *("nodes.paths.episode", "nodes.paths.earlier"),
 ]
 
 

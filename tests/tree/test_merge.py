@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 from rlsearch.config import Call
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
-from rlsearch.credit.estimate import estimate
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.training.step import make_scores
 from rlsearch.tree.build import Branch, build, chain, group
@@ -24,6 +23,7 @@ from rlsearch.tree.check import check
 from rlsearch.tree.forest import NONE, Forest, Kind, Nodes, leaves
 from rlsearch.tree.merge import merge_prefixes
 from rlsearch.tree.pack import pack, pad_nodes
+from tests.credit.by_node import estimate
 from tests.models import small
 from tests.training import steps
 from tests.tree.random_forests import TERMS, ancestors, apart, trees, visible

@@ -58,10 +58,20 @@ def test_rows_are_the_paths_of_the_leaves_in_their_order(forest):
     assert not laid.count[len(forest.nodes.end) :].any()
 
 
+@given(forests(contexts=True))
+def test_paths_know_the_earlier_ones_of_their_episode(forest):
+    laid, episode = padded(forest), forest.nodes.episode[leaves(forest.nodes)].tolist()
+    assert laid.episode.tolist() == [*map(episode.index, episode), *range(len(episode), LEAVES)]
+    assert laid.earlier.tolist() == [
+        max((other for other in range(row) if episode[other] == episode[row]), default=NONE)
+        for row in range(len(episode))
+    ] + [NONE] * (LEAVES - len(episode))
+
+
 @given(FORESTS, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def test_room_is_the_floor_doubled_until_all_fits(forest, most_leaves, depth, fan):
     nodes, wanted = forest.nodes, paths_of(forest)
-    laid = lay_out(nodes.end, nodes.parent, leaves(nodes), leaves=most_leaves, depth=depth, fan=fan)
+    laid = lay_out(nodes.end, nodes.parent, nodes.question, nodes.episode, leaves=most_leaves, depth=depth, fan=fan)
     widest = max(sum(node in path for path in wanted) for node in range(len(nodes.end)))
     assert (*laid.node.shape, laid.fan) == (
         room(most_leaves, len(wanted)), room(depth, max(map(len, wanted))), room(fan, widest),
@@ -195,7 +205,7 @@ def test_laying_out_takes_no_loop_over_nodes():
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            lay_out(nodes.end, nodes.parent, leaves(nodes), leaves=2048, depth=4, fan=1)
+            lay_out(nodes.end, nodes.parent, nodes.question, nodes.episode, leaves=2048, depth=4, fan=1)
         finally:
             sys.settrace(before)
         return count

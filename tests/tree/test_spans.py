@@ -15,13 +15,13 @@ from ml_collections import ConfigDict
 from rlsearch.config import Call
 from rlsearch.credit import registry
 from rlsearch.credit.algebra import Credit
-from rlsearch.credit.estimate import estimate
 from rlsearch.losses.reduce import REDUCTIONS
 from rlsearch.tree.build import Branch, build, chain
 from rlsearch.tree.check import check
 from rlsearch.tree.forest import NONE, Forest, Kind, Nodes
 from rlsearch.tree.pack import pad_nodes
 from rlsearch.tree.spans import split, split_tree
+from tests.credit.by_node import estimate
 from tests.tree.random_forests import TERMS, random_trees
 
 TOKENS = ("token_id", "position", "prev", "token_end", "sampled", "behavior_logp")
