@@ -13,21 +13,24 @@ import os
 
 # What a TPU machine's metadata would say; without these libtpu asks for it over the network, and waits.
 os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "JAX_PLATFORMS": "cpu"}
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no chip is opened, so that several plans may be made at once
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-16")
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
 from absl import flags
+from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
-from launch.planning import chips, flops, hlo, models, programs
+from launch.planning import chips, hlo, models, programs
 from launch.planning.programs import Program, Shapes
 from rlsearch import command, settings
 from rlsearch.errors import InputError
+from rlsearch.models import decoder as decoders
 from rlsearch.settings import Settings
 from rlsearch.training.step import StepConfig
 
@@ -39,8 +42,23 @@ JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
 LARGEST = 3  # temporaries that are named
 
 
-def plan(config: ConfigDict, topology: str, *, model: str | None) -> dict[str, Any]:
-    """Compiles a config's programs for a topology; returns what the report says, as JSON has it.
+@dataclass(frozen=True)
+class Prepared:
+    """A config read for a topology: all that its programs are made of."""
+
+    chip: chips.Chip
+    read: Settings
+    mesh: Mesh
+    shapes: Shapes
+    step: StepConfig
+
+    def training(self) -> Program:
+        """The training step."""
+        return programs.training(self.step, self.read, self.shapes, self.mesh)
+
+
+def prepare(config: ConfigDict, topology: str, *, model: str | None) -> Prepared:
+    """Reads a config for a topology; compiles nothing.
 
     Raises:
       InputError: a topology or model that is not known, or rows, heads or widths that do not divide over the mesh.
@@ -50,25 +68,37 @@ def plan(config: ConfigDict, topology: str, *, model: str | None) -> dict[str, A
     decoder = models.of_config(config, model)
     devices = programs.topology_devices(topology)
     mesh = programs.make_mesh(read.mesh, devices)
+    settings.check_shares(read, mesh, processes=1)
     shapes = programs.shapes(config, read, mesh)
     step = StepConfig(
         model=decoder, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=_attention(read, shapes),
         logp_chunk=read.rl.logp_chunk,
     )  # fmt: skip
+    return Prepared(chip, read, mesh, shapes, step)
+
+
+def plan(config: ConfigDict, topology: str, *, model: str | None) -> dict[str, Any]:
+    """Compiles a config's programs for a topology; returns what the report says, as JSON has it.
+
+    Raises:
+      InputError: as ``prepare`` does.
+    """
+    on = prepare(config, topology, model=model)
+    chip, mesh, decoder = on.chip, on.mesh, on.step.model
     found = [
-        _measure(program, chip, len(devices))
+        measure(program, chip, mesh.size)
         for program in (
-            programs.training(step, read, shapes, mesh),
-            programs.scoring(step, shapes, mesh),
-            programs.decoding(decoder, read, mesh),
+            on.training(),
+            programs.scoring(on.step, on.shapes, mesh),
+            programs.decoding(decoder, on.read, mesh),
         )
     ]
-    fits = all(program["memory"]["total"] <= chip.hbm for program in found)
+    fits = all(program["fits"] for program in found)
     return {
-        "topology": topology, "chips": len(devices), "mesh": dict(mesh.shape), "model": asdict(decoder),
-        "shapes": asdict(shapes), "chip": asdict(chip), "programs": found, "fits": fits,
-        "advice": [] if fits else _advice(found, chip, read, mesh),
+        "topology": topology, "chips": mesh.size, "mesh": dict(mesh.shape), "model": asdict(decoder),
+        "shapes": asdict(on.shapes), "chip": asdict(chip), "programs": found, "fits": fits,
+        "advice": [] if fits else advice(on, found),
     }  # fmt: skip
 
 
@@ -82,13 +112,14 @@ def _attention(read: Settings, shapes: Shapes) -> str:
     return read.rl.attention
 
 
-def _measure(program: Program, chip: chips.Chip, count: int) -> dict[str, Any]:
+def measure(program: Program, chip: chips.Chip, count: int) -> dict[str, Any]:
+    """Compiles a program; returns what one of ``count`` chips holds, does and moves."""
     begun = time.monotonic()
     compiled = program.compile()
-    memory = compiled.memory_analysis()
-    text = hlo.read(compiled.as_text(), turns=program.turns, largest=LARGEST)
-    work = flops.count(program.function, *program.arguments, turns=program.turns)
-    useful = flops.count(program.traced, *program.arguments, turns=program.turns)
+    text = hlo.read(compiled.text, turns=program.turns, largest=LARGEST)
+    arguments = programs.bytes_per_chip(program.arguments)
+    total = arguments + compiled.temporaries + compiled.code + compiled.others
+    work, useful = program.work()
     moved = sum(volume for _, volume in text.collectives.values())
     bounds = {
         "compute": work.flops / count / chip.flops,
@@ -100,13 +131,11 @@ def _measure(program: Program, chip: chips.Chip, count: int) -> dict[str, Any]:
         "name": program.name,
         "memory": {
             **program.held(),
-            "temporaries": int(memory.temp_size_in_bytes),
-            "code": int(memory.generated_code_size_in_bytes),
-            "total": int(
-                memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
-                + memory.output_size_in_bytes - memory.alias_size_in_bytes
-            ),
+            "temporaries": compiled.temporaries,
+            "code": compiled.code,
+            "total": total,
         },
+        "fits": not compiled.refused and total <= chip.hbm,
         "flops": work.flops / count,
         "useful_flops": useful.flops / count,
         "bytes": work.bytes / count,
@@ -119,11 +148,12 @@ def _measure(program: Program, chip: chips.Chip, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _advice(found: list[dict[str, Any]], chip: chips.Chip, read: Settings, mesh) -> list[str]:
-    said = []
+def advice(on: Prepared, found: list[dict[str, Any]]) -> list[str]:
+    """What to change where a program does not fit, and its largest temporaries by the line that asked for them."""
+    chip, read, mesh, said = on.chip, on.read, on.mesh, []
     for program in found:
         memory = program["memory"]
-        if memory["total"] <= chip.hbm:
+        if program["fits"]:
             continue
         held = sum(size for name, size in memory.items() if name not in ("temporaries", "code", "total"))
         said.append(f"{program['name']}: {gib(memory['total'])} of {gib(chip.hbm)} GiB")
@@ -131,8 +161,8 @@ def _advice(found: list[dict[str, Any]], chip: chips.Chip, read: Settings, mesh)
             said.append(f"  what is kept takes {gib(held)} GiB: raise config.mesh.fsdp (now {mesh.shape['fsdp']})")
         else:
             said.append(f"  temporaries take {gib(memory['temporaries'])} GiB: fewer rows a block for each device")
-            if not read.rl.remat:
-                said.append("  config.rl.remat=True recomputes each layer in the backward pass")
+            if decoders.check_remat(read.rl.remat) == "none":
+                said.append("  config.rl.remat=full recomputes each layer in the backward pass")
             if not read.rl.logp_chunk:
                 said.append("  config.rl.logp_chunk=256 keeps the logits of 256 targets of a row at a time")
         said += [f"  {gib(t['bytes'])} GiB {t['operation']} {t['shape']} at {t['source']}"

@@ -5,6 +5,7 @@ Arguments are shapes with a sharding, so that nothing is allocated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from launch.planning import flops
+from launch.planning.compiled import Compiled, compiled
+from launch.planning.flops import Work
 from rlsearch.errors import InputError
 from rlsearch.models import attention_blocked, decoder, sharding, value
 from rlsearch.models.decoder import DecoderConfig
@@ -31,12 +35,17 @@ from rlsearch.tree.pack import pad_nodes
 
 @dataclass(frozen=True)
 class Program:
-    """A function with the shapes of its arguments; ``traced`` is what operations are counted of."""
+    """A function with the shapes of its arguments, and as what its operations are counted.
+
+    They are counted as if one chip did all: ``counted`` as it is compiled, ``useful`` with nothing computed twice but
+    the scores of attention, which no backward pass has room to keep.
+    """
 
     name: str
     function: Callable
     arguments: tuple
-    traced: Callable
+    counted: Callable
+    useful: Callable
     donate: tuple[int, ...]
     turns: int  # of the loop whose number depends on data: pairs of blocks of a full row, or tokens of a turn
     parts: tuple[tuple[str, Any], ...]  # what the arguments hold, by name
@@ -45,9 +54,14 @@ class Program:
         """Bytes of each part on a chip."""
         return {name: bytes_per_chip(tree) for name, tree in self.parts}
 
-    def compile(self) -> Any:
+    def work(self) -> tuple[Work, Work]:
+        """Operations of all chips together, as compiled and useful."""
+        plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.arguments)
+        return tuple(flops.count(which, *plain, turns=self.turns) for which in (self.counted, self.useful))
+
+    def compile(self) -> Compiled:
         """Compiles it for the chips that the arguments lie on."""
-        return jax.jit(self.function, donate_argnums=self.donate).lower(*self.arguments).compile()
+        return compiled(self.function, self.arguments, self.donate)
 
 
 @dataclass(frozen=True)
@@ -83,15 +97,16 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
     old = _array((shapes.blocks, shapes.rows, shapes.targets), np.float32, mesh, P(None, *sharding.ROWS))
     arguments = (state, reference, _rows(shapes, mesh), _nodes(shapes, read, mesh), old)
 
-    def build(config: StepConfig) -> Callable:
+    def build(config: StepConfig, mesh: Mesh) -> Callable:
         whole = steps.policy_step(config, optimizer, mesh, critic_optimizer=critic_optimizer)
         return lambda state, reference, rows, nodes, old: whole(state, reference, rows, shapes.blocks, nodes, old)
 
     return Program(
         "training step",
-        build(step),
+        build(step, mesh),
         arguments,
-        build(replace(step, remat=False)),
+        build(step, _one_of(mesh)),
+        build(_useful(step), _one_of(mesh)),
         (0,),
         _pairs(shapes),
         _parts(
@@ -109,17 +124,28 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
 def scoring(step: StepConfig, shapes: Shapes, mesh: Mesh) -> Program:
     """Log-probabilities of a batch's sampled tokens under given parameters."""
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), step.model)), mesh)
-    scores = steps.make_scores(step)
-    function = partial(_bound, scores, shapes.blocks)
+
+    def build(config: StepConfig, mesh: Mesh) -> Callable:
+        return partial(_bound, steps.make_scores(config, mesh), shapes.blocks)
+
     return Program(
         "log-probabilities",
-        function,
+        build(step, mesh),
         (params, _rows(shapes, mesh)),
-        function,
+        build(step, _one_of(mesh)),
+        build(_useful(step), _one_of(mesh)),
         (),
         _pairs(shapes),
         _parts({"parameters": params}),
     )
+
+
+def _one_of(mesh: Mesh) -> Mesh:
+    return sharding.make_mesh(MeshConfig(1, 1, 1, 1), mesh.devices.flat[:1])
+
+
+def _useful(step: StepConfig) -> StepConfig:
+    return replace(step, remat=False, attention="blocked", logp_chunk=0)
 
 
 def _pairs(shapes: Shapes) -> int:
@@ -139,14 +165,16 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
     capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
     model = replace(model, param_dtype=model.dtype)
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), model)), mesh)
-    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    over = ("data", "fsdp", "sequence")
+    shares = math.prod(mesh.shape[axis] for axis in over)
     if slots % shares or model.n_kv_heads % mesh.shape["model"]:
         raise InputError(
             f"decoding: {slots} slots (the last of config.sampling.slots) must divide over the {shares} chips of the"
-            f" axes data and fsdp, and {model.n_kv_heads} key/value heads over the {mesh.shape['model']} of model"
+            f" axes data, fsdp and sequence, and {model.n_kv_heads} key/value heads over the {mesh.shape['model']} of"
+            f" model"
         )
     cache = jax.tree.map(
-        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(("data", "fsdp"), "model")),
+        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(over, "model")),
         jax.eval_shape(lambda: decoder.empty_cache(model, slots=slots, capacity=capacity)),
     )
     plain = partial(_array, mesh=mesh, spec=P())
@@ -166,6 +194,7 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
         "decoding",
         function,
         (params, cache, call, table, ends, plain((), np.float32)),
+        function,
         function,
         (1,),
         sampling.max_turn_tokens,

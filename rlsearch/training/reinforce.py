@@ -99,8 +99,8 @@ def reinforce(
         workdir.rewind("metrics.jsonl", stage=STAGE, step=begun)
         workdir.rewind("evaluations.jsonl", stage=STAGE, step=begun)
         step = make_policy_step(step_config, optimizer, mesh, critic_optimizer=critic_optimizer)
-        scores = make_scores(step_config) if step_config.loss.mismatch is not None else None
-        values = make_values(step_config) if step_config.critic and config.updates_per_batch > 1 else None
+        scores = make_scores(step_config, mesh) if step_config.loss.mismatch is not None else None
+        values = make_values(step_config, mesh) if step_config.critic and config.updates_per_batch > 1 else None
         before = partial(_before, scores, values)
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:

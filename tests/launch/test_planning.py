@@ -16,10 +16,12 @@ import pytest
 from launch.planning import chips, flops, hlo, programs
 from rlsearch import settings
 from rlsearch.errors import InputError
-from rlsearch.models import attention_pallas
+from rlsearch.models import attention_pallas, decoder
+from rlsearch.models.decoder import DecoderConfig, Experts
 from rlsearch.models.sharding import MeshConfig
 from tests import small
 from tests.house.files import ROOT
+from tests.launch.plans import PLANS
 from tests.models import small as small_model
 
 A, B = jax.ShapeDtypeStruct((4, 8), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32)
@@ -224,3 +226,53 @@ def test_a_plan_of_the_quickstart_on_sixteen_chips():
     assert training["memory"]["optimiser"] == pytest.approx(2 * training["memory"]["parameters"], rel=0.01)
     assert training["collectives"]["all-reduce"]["count"] > 0
     assert 0 < training["useful_flops"] <= training["flops"]
+
+
+@pytest.mark.slow
+@needs_libtpu
+@pytest.mark.parametrize("name", list(PLANS))
+def test_plans_of_released_models(name):
+    """They fit, hold what the parameters say by hand, and are made in 16 GB of this machine's memory."""
+    said, used = finished("-m", "launch.plan", *PLANS[name].arguments(), "--json")
+    plan = json.loads(said[-1])
+    training, _, decoding = plan["programs"]
+    assert plan["fits"] and plan["advice"] == []
+    count = decoder.parameter_count(
+        jax.eval_shape(functools.partial(decoder.init, cfg=DecoderConfig(**typed(plan["model"]))), jax.random.key(0))
+    )
+    shares = plan["chips"] // plan["mesh"]["data"]
+    for part, size in (("parameters", 4), ("optimiser", 8), ("reference", 4)):
+        assert training["memory"][part] == pytest.approx(size * count / shares, rel=0.01)
+    assert decoding["memory"]["parameters"] == pytest.approx(2 * count / shares, rel=0.01)
+    assert training["seconds"]["network"] < 10 * training["seconds"]["compute"]  # loops are counted as they turn
+    assert 0.1 < training["utilisation"] <= 1
+    assert used["gib"] < 16
+
+
+def typed(model: dict) -> dict:
+    """The fields of a DecoderConfig from JSON."""
+    return {**model, "experts": model["experts"] and Experts(**model["experts"])}
+
+
+REFUSED = """
+import json
+from launch import plan
+from tests.launch.plans import TOO_LARGE as case
+on = plan.prepare(case.config(), case.topology, model=case.model)
+found = plan.measure(on.training(), on.chip, on.mesh.size)
+print(json.dumps([found, plan.advice(on, [found])]))
+"""
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_step_that_does_not_fit_says_what_to_change():
+    """The compiler refuses it; named are the settings that would help, and three temporaries with their lines."""
+    said, _ = finished("-c", REFUSED)
+    found, advice = json.loads(said[-1])
+    assert not found["fits"]
+    assert found["memory"]["temporaries"] > 16 * 2**30
+    assert advice[0].startswith("training step: ") and advice[0].endswith(" of 16.00 GiB")
+    assert "config.rl.remat=full" in advice[2] and "config.rl.logp_chunk=256" in advice[3]
+    assert len(advice[4:]) == 3 and all(" GiB " in line and " at " in line for line in advice[4:])
+    assert any("at rlsearch/" in line for line in advice[4:])

@@ -119,6 +119,8 @@ def test_any_packing_and_accumulation(name, shape):
     ("name", "axes"),
     [
         ("one pass", {"data": 2, "fsdp": 2, "model": 2}),
+        ("one pass", {"fsdp": 2, "sequence": 2, "model": 2}),
+        pytest.param("gspo", {"data": 2, "sequence": 4}, marks=pytest.mark.slow),
         pytest.param("gspo", {"data": 2}, marks=pytest.mark.slow),
         pytest.param("gspo", {"data": 2, "fsdp": 2, "model": 2}, marks=pytest.mark.slow),
         pytest.param("one pass", {"fsdp": 2}, marks=pytest.mark.slow),
@@ -128,7 +130,7 @@ def test_any_packing_and_accumulation(name, shape):
     ],
 )
 def test_any_mesh(name, axes):
-    assert_exact(random_forest(**BUSHY), cases.step(name), steps.mesh(**axes), **{**SPLIT, "block": 8})
+    assert_exact(random_forest(**BUSHY), cases.step(name), steps.mesh(**axes), **{**SPLIT, "block": 8, "targets": 12})
 
 
 @pytest.mark.slow
