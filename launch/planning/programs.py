@@ -76,6 +76,7 @@ class Shapes:
     leaves: int
     depth: int
     fan: int
+    questions: int
     terms: int
 
 

@@ -195,6 +195,14 @@ def test_slots_that_do_not_divide_over_the_chips_are_refused():
         programs.decoding(small_model.config(), read, mesh)
 
 
+def test_a_step_holds_what_the_config_says():
+    config = small.config()
+    mesh = programs.make_mesh(MeshConfig(data=8, fsdp=1, sequence=1, model=1), jax.devices())
+    shapes = programs.shapes(config, settings.read(config), mesh)
+    assert (shapes.blocks, shapes.rows, shapes.width, shapes.targets) == (4, 8, 128, 48)
+    assert (shapes.questions, shapes.leaves, shapes.fan) == (4, 16, 4)
+
+
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="compiling for a TPU needs libtpu: jax[tpu]"
 )
