@@ -90,6 +90,7 @@ def get_config() -> ConfigDict:
     # size almost never matches exactly at first.
     config.reward = ConfigDict({"terms": (("f1", 1.0), ("answered", 0.1))})
     config.notes = ()
+    config.scorer = None
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {

@@ -140,6 +140,7 @@ def get_config() -> ConfigDict:
     # Reward, credit, loss.
     config.reward = ConfigDict({"terms": (("exact_match", 1.0),)})
     config.notes = ()
+    config.scorer = None
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {

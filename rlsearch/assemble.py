@@ -22,6 +22,7 @@ from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.models.previous_token import previous_token_head
 from rlsearch.models.sharding import MeshConfig
+from rlsearch.rewards.likelihood import POLICIES
 from rlsearch.sampling import automaton
 from rlsearch.sampling.engine import Engine, SamplingConfig
 from rlsearch.sampling.grow import Scene
@@ -160,6 +161,33 @@ def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool
         check_vocabulary(tokenizer, model, where=spec.path)
         model, params = replace(model, param_dtype="float32"), jax.tree.map(lambda x: x.astype(jnp.float32), params)
     return Policy(replace(model, dtype=spec.dtype), jax.tree.map(jnp.asarray, params), tokenizer)
+
+
+def open_scorer(model: str, policy: Policy) -> tuple[DecoderConfig, Params | None]:
+    """The model that ``config.scorer.model`` names, and its parameters where they are not the policy's.
+
+    Raises:
+      InputError: no such model, or one whose tokenizer is not the policy's.
+    """
+    if model in POLICIES:
+        return policy.model, None
+    if not Path(model).is_dir():
+        raise InputError(
+            f"config.scorer.model {model!r}: no such directory; name that of a Hugging Face model, or one of"
+            f" {', '.join(POLICIES)}"
+        )
+    (cfg, params), tokenizer = import_model(Path(model)), loading.load(Path(model))
+    check_vocabulary(tokenizer, cfg, where=model)
+    ours, theirs = policy.tokenizer.token_bytes(), tokenizer.token_bytes()
+    if ours != theirs:
+        both = enumerate(zip(ours, theirs, strict=False))
+        at = next((i for i, (one, other) in both if one != other), min(len(ours), len(theirs)))
+        raise InputError(
+            f"config.scorer.model {model!r}: its tokenizer is not the policy's: {len(theirs)} ids against {len(ours)},"
+            f" and id {at} is {theirs[at : at + 1]} there and {ours[at : at + 1]} here; it scores the policy's tokens,"
+            f" so it needs the same ones"
+        )
+    return replace(cfg, dtype=policy.model.dtype), params
 
 
 def make_template(section: ConfigDict) -> Template:

@@ -15,7 +15,8 @@ from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
 from rlsearch.models import decoder
 from rlsearch.models.sharding import MeshConfig
-from rlsearch.rewards.notes import PERSISTENT, Notes
+from rlsearch.rewards.likelihood import ScorerConfig
+from rlsearch.rewards.notes import LIKELIHOOD, PERSISTENT, Notes
 from rlsearch.rewards.reward import Reward
 from rlsearch.sampling import expanders
 from rlsearch.sampling.engine import SamplingConfig
@@ -26,7 +27,7 @@ from rlsearch.training.warmup import WarmupConfig
 
 SECTIONS = {
     "name", "seed", "task", "env", "policy", "template", "search", "warmup", "expander", "sampling", "reward", "notes",
-    "credit", "loss", "rl", "mesh",
+    "scorer", "credit", "loss", "rl", "mesh",
 }  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class Settings:
     sampling: SamplingConfig
     reward: Reward
     notes: Notes
+    scorer: ScorerConfig | None
     credit: CreditConfig
     loss: LossConfig
     rl: RlConfig
@@ -58,6 +60,7 @@ def read(config: ConfigDict) -> Settings:
         sampling=configs.read(config.sampling, SamplingConfig, "config.sampling"),
         reward=configs.read(config.reward, Reward, "config.reward"),
         notes=Notes(tuple(tuple(pair) for pair in config.notes)),
+        scorer=None if config.scorer is None else configs.read(config.scorer, ScorerConfig, "config.scorer"),
         credit=registry.read(config.credit),
         loss=policy.read(config.loss),
         rl=configs.read(config.rl, RlConfig, "config.rl"),
@@ -73,6 +76,11 @@ def read(config: ConfigDict) -> Settings:
         raise InputError(
             f"config.rl.values is {settings.rl.values} and config.notes {settings.notes.columns}: values of questions"
             f" are kept where a column is written by {PERSISTENT!r}, and only there; set both or neither"
+        )
+    if settings.notes.scored != (settings.scorer is not None):
+        raise InputError(
+            f"config.scorer is {settings.scorer} and config.notes {settings.notes.columns}: a scorer is asked where a"
+            f" column is written by {LIKELIHOOD!r}, and only there; set both or neither"
         )
     if settings.warmup is not None and (config.task is None or "worlds" not in config.task):
         raise InputError("config.warmup demonstrates on worlds; set it to None where config.task.kind is not 'worlds'")

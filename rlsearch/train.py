@@ -16,7 +16,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from rlsearch import command, lines, settings
-from rlsearch.assemble import Parts, assemble, meet
+from rlsearch.assemble import Parts, assemble, meet, open_scorer
 from rlsearch.errors import InputError
 from rlsearch.evaluation.evaluate import evaluate
 from rlsearch.interop.export import export_model
@@ -27,6 +27,7 @@ from rlsearch.settings import Settings
 from rlsearch.training.collect import Collector
 from rlsearch.training.demonstrations import Demonstrator
 from rlsearch.training.reinforce import STAGE, reinforce
+from rlsearch.training.scorer import RowConfig, Scorer
 from rlsearch.training.step import StepConfig
 from rlsearch.training.values import Values
 from rlsearch.training.warmup import warm_up
@@ -94,13 +95,22 @@ def _warm_up(read: Settings, config: ConfigDict, parts: Parts, mesh, workdir: Wo
 def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
     """What writes the rollouts of a step; ``share`` is the number of processes that share a step."""
     values = None if read.rl.values is None else Values(read.rl.values)
+    scorer = None if read.scorer is None else make_scorer(read, parts, share=share)
     # Where a KL is taken from rewards, those that are equal before it need not be equal after it.
     penalised = read.loss.kl is not None and read.loss.kl.place == "reward"
     return Collector(
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
-        values=values, config=read.rl.batch, drop_equal=read.credit.drops_questions and not penalised,
+        values=values, scorer=scorer, config=read.rl.batch, drop_equal=read.credit.drops_questions and not penalised,
         temperature=read.sampling.temperature, share=share,
     )  # fmt: skip
+
+
+def make_scorer(read: Settings, parts: Parts, *, share: int) -> Scorer:
+    """The frozen model that scores answers, in rows of the size that the policy step has."""
+    model, params = open_scorer(read.scorer.model, parts.policy)
+    batch = read.rl.batch
+    rows = RowConfig(batch.row_tokens, batch.row_targets, batch.block_rows // share, batch.blocks)
+    return Scorer(read.scorer, parts.policy.tokenizer, model, params, rows)
 
 
 def make_step_config(read: Settings, parts: Parts) -> StepConfig:

@@ -47,7 +47,7 @@ def config(**changes) -> ConfigDict:
     return small
 
 
-SECTIONS = ("expander", "reward", "notes", "credit", "loss")
+SECTIONS = ("expander", "reward", "notes", "scorer", "credit", "loss")
 
 
 def trains(method: ConfigDict, path: Path) -> None:

@@ -16,8 +16,9 @@ from rlsearch.sampling import expanders
 def method(base: str, name: str, **sections: Any) -> ConfigDict:
     """The config ``configs/<base>.py`` with some sections changed.
 
-    ``credit`` replaces its section, ``drop_equal`` is kept; ``loss`` and ``rl`` change the keys that they name; every
-    other section (``expander``, ``reward``, ``notes``) is replaced. A step with more rollouts gets more cache slots.
+    ``credit`` replaces its section, ``drop_equal`` is kept; ``scorer`` replaces its section, with answers in tags where
+    it does not say how they stand; ``loss`` and ``rl`` change the keys that they name; every other section
+    (``expander``, ``reward``, ``notes``) is replaced. A step with more rollouts gets more cache slots.
     """
     config = importlib.import_module(f"configs.{base}").get_config()
     config.name = f"{name}_{base}"
@@ -29,6 +30,8 @@ def method(base: str, name: str, **sections: Any) -> ConfigDict:
             config.credit = ConfigDict({"drop_equal": config.credit.drop_equal, **value})
         elif section == "notes":
             config.notes = value
+        elif section == "scorer":
+            config.scorer = ConfigDict({"before": "<answer> ", "after": CLOSE[config.env.style], **value})
         else:
             config[section] = ConfigDict(value)
     rollouts = config.rl.batch.questions * expanders.make(config.expander).leaves
@@ -36,6 +39,9 @@ def method(base: str, name: str, **sections: Any) -> ConfigDict:
         config.sampling.slots = (*config.sampling.slots[:-1], rollouts)
     return config
 
+
+CLOSE = {"compact": "</answer>", "search_r1": " </answer>"}
+"""How an answer ends, by the style of the episode."""
 
 CRITIC = {
     "learning_rate": 3e-4, "warmup_steps": 10, "schedule": "constant", "b1": 0.9, "b2": 0.95, "weight_decay": 0.0,

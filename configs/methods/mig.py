@@ -1,8 +1,8 @@
 """Step-wise MIG (arXiv 2602.01034).
 
-Changes: a step earns only what exceeds the best potential so far.
-Not covered: the likelihood of the golden answer: the potential is the share of supporting passages found; the gated
-SFT term; masks to the thought.
+Changes: a step earns only what exceeds the best potential so far, which is the golden answer's log-likelihood, a token
+on average, under the policy that wrote the step.
+Not covered: the gated SFT term; masks to the thought.
 
 Command: python -m rlsearch.train --config=configs/methods/mig.py --workdir=runs/mig
 """
@@ -26,5 +26,6 @@ def get_config(base="quickstart"):
             "outcome": True,
             "scale": True,
         },
-        notes=(("potential", "evidence"),),
+        notes=(("potential", "answer_likelihood"),),
+        scorer={"model": "policy", "answers": "gold", "length": "mean", "several": "max", "scale": "log"},
     )

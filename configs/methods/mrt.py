@@ -1,7 +1,8 @@
 """MRT (arXiv 2503.07572).
 
-Changes: a bonus for the change of the estimated chance of success, added to the final reward.
-Not covered: forced answers from each prefix: the potential is whether a golden answer has been read.
+Changes: a bonus for the change of the chance of success, added to the final reward: the chance that the policy, made to
+answer after each turn, gives a golden answer. It is computed, not sampled.
+Not covered: forced answers with thoughts of their own.
 
 Command: python -m rlsearch.train --config=configs/methods/mrt.py --workdir=runs/mrt
 """
@@ -25,5 +26,12 @@ def get_config(base="quickstart"):
             "outcome": True,
             "scale": True,
         },
-        notes=(("potential", "answer_seen"),),
+        notes=(("potential", "answer_likelihood"),),
+        scorer={
+            "model": "policy",
+            "answers": "gold",
+            "length": "total",
+            "several": "logsumexp",
+            "scale": "probability",
+        },
     )

@@ -1,7 +1,8 @@
 """PiCA (arXiv 2605.09287).
 
-Changes: turns earn the increments of a success potential, relative to the question's other turns.
-Not covered: the model of success and its pivots: the potential is whether a golden answer has been read.
+Changes: turns earn the increments of a success potential, relative to the question's other turns: the chance that the
+policy as it was before training, made to answer here, gives a golden answer.
+Not covered: pivots, the golden sub-queries and sub-answers of earlier trajectories.
 
 Command: python -m rlsearch.train --config=configs/methods/pica.py --workdir=runs/pica
 """
@@ -25,5 +26,12 @@ def get_config(base="quickstart"):
             "outcome": True,
             "scale": True,
         },
-        notes=(("potential", "answer_seen"),),
+        notes=(("potential", "answer_likelihood"),),
+        scorer={
+            "model": "reference",
+            "answers": "gold",
+            "length": "total",
+            "several": "logsumexp",
+            "scale": "probability",
+        },
     )

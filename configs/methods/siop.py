@@ -1,8 +1,8 @@
 """SIOP (arXiv 2605.04984).
 
-Changes: turns earn changes of a potential alone, and no outcome is added.
-Not covered: clusters of the group's answers in the place of labels: the potential is whether a golden answer has
-been read.
+Changes: turns earn changes of a potential alone, and no outcome is added: the log-likelihood of what the group answers,
+its answers clustered by their normalised text and weighted by their share, without labels.
+Not covered: clusters by meaning, and how far the evidence supports one.
 
 Command: python -m rlsearch.train --config=configs/methods/siop.py --workdir=runs/siop
 """
@@ -26,5 +26,6 @@ def get_config(base="quickstart"):
             "outcome": False,
             "scale": True,
         },
-        notes=(("potential", "answer_seen"),),
+        notes=(("potential", "answer_likelihood"),),
+        scorer={"model": "policy", "answers": "group", "length": "mean", "several": "logsumexp", "scale": "log"},
     )

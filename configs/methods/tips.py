@@ -1,8 +1,8 @@
 """TIPS (arXiv 2603.22293).
 
 Changes: each turn is credited for the change of a potential, discounted to go, beside the outcome's advantage.
-Not covered: the teacher that scores the gold answer: the potential is the share of supporting passages found,
-whatever the answer.
+The potential is the log-likelihood of the golden answer under a frozen copy of the policy.
+Not covered: refreshing that copy now and then, and its PPO.
 
 Command: python -m rlsearch.train --config=configs/methods/tips.py --workdir=runs/tips
 """
@@ -18,7 +18,7 @@ def get_config(base="quickstart"):
         "tips",
         credit={
             "estimator": "potential_shaping",
-            "coefficient": 0.5,
+            "coefficient": 0.1,
             "discount": 0.99,
             "watermark": False,
             "to_go": True,
@@ -26,5 +26,6 @@ def get_config(base="quickstart"):
             "outcome": True,
             "scale": True,
         },
-        notes=(("potential", "evidence"),),
+        notes=(("potential", "answer_likelihood"),),
+        scorer={"model": "reference", "answers": "gold", "length": "total", "several": "max", "scale": "log"},
     )

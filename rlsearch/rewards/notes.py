@@ -6,6 +6,7 @@ several writers may be tried for one column. What a writer cannot know (no suppo
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,6 +138,11 @@ PERSISTENT = "persistent_value"
 """Written where an episode ends: the question's value from earlier steps, which the training loop keeps."""
 
 
+LIKELIHOOD = "answer_likelihood"
+"""Written before the first turn, at the root, and at every turn: what ``config.scorer`` says after the turn and what it
+brought back. A turn that ends the episode brings nothing back, and has what was said before it."""
+
+
 @dataclass(frozen=True)
 class Notes:
     """Which writer fills which column."""
@@ -144,7 +150,7 @@ class Notes:
     columns: tuple[tuple[str, str], ...]
 
     def __post_init__(self):
-        known = [*TURNS, *EPISODES, PERSISTENT]
+        known = [*TURNS, *EPISODES, PERSISTENT, LIKELIHOOD]
         for pair in self.columns:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InputError(f"config.notes: {pair!r} is no (column, writer) pair")
@@ -163,20 +169,43 @@ class Notes:
         """Whether a column holds values of questions from earlier steps."""
         return any(writer == PERSISTENT for _, writer in self.columns)
 
-    def write(self, trees: Sequence[Tree], values: Sequence[float]) -> None:
-        """Writes the notes of every node; ``values`` are the persistent values of the questions by index."""
+    @property
+    def scored(self) -> bool:
+        """Whether a column holds what a scorer says."""
+        return any(writer == LIKELIHOOD for _, writer in self.columns)
+
+    def write(self, trees: Sequence[Tree], values: Sequence[float], scored: Mapping[int, float]) -> None:
+        """Writes the notes of every node.
+
+        Args:
+          trees: of the questions.
+          values: the persistent values of the questions by index.
+          scored: what a scorer says after prompts and observations, by the id of the branch, where there is one.
+        """
         for tree in trees:
             above = _above(tree.root)
             for episode in tree.episodes:
-                path = [branch for branch in above(episode.leaf) if branch.kind in ACTS]
+                whole = above(episode.leaf)
+                path = [branch for branch in whole if branch.kind in ACTS]
                 for column, writer in self.columns:
                     if writer in TURNS:
                         for turn, branch in enumerate(path):
                             branch.notes[column] = TURNS[writer](episode.state, turn)
                     elif writer in EPISODES:
                         episode.leaf.notes[column] = EPISODES[writer](episode.state)
+                    elif writer == LIKELIHOOD:
+                        _write_scored(column, whole, scored)
                     else:
                         episode.leaf.notes[column] = values[tree.question]
+
+
+def _write_scored(column: str, path: Sequence[Branch], scored: Mapping[int, float]) -> None:
+    """Writes what a scorer says along a path that begins with the prompt."""
+    newest = path[0].notes[column] = scored[id(path[0])]
+    for branch, answer in itertools.pairwise([*path[1:], None]):
+        if branch.kind in ACTS:
+            newest = newest if answer is None else scored[id(answer)]
+            branch.notes[column] = newest
 
 
 def _above(root: Branch) -> Callable[[Branch], list[Branch]]:

@@ -47,6 +47,25 @@ class PlainTemplate:
 
 
 @dataclass(frozen=True)
+class AnswerTemplate:
+    """How an answer stands after a prefix: ``before``, the answer, ``after``.
+
+    Tags are recognised in the two, not in the answer. A space that ends ``before`` is encoded with the answer.
+    """
+
+    before: str
+    after: str
+
+    def opening_ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Ids of what stands before every answer."""
+        return tokenizer.encode_control(self.before.rstrip(" "))
+
+    def answer_ids(self, tokenizer: Tokenizer, answer: str) -> list[int]:
+        """Ids of the answer and what closes it; the two concatenated are ids of the whole."""
+        return _join(tokenizer, self.before, answer, self.after)[len(self.opening_ids(tokenizer)) :]
+
+
+@dataclass(frozen=True)
 class ChatTemplate:
     """One user message, ``instruction`` and the question, through the tokenizer's own chat template.
 

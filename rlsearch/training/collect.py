@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from rlsearch.rewards.notes import Notes
 from rlsearch.rewards.reward import Reward
 from rlsearch.sampling.engine import Engine
 from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
+from rlsearch.training.scorer import Scorer
 from rlsearch.training.values import Values
 from rlsearch.tree import pack
 from rlsearch.tree.build import build
@@ -57,15 +58,20 @@ class Collector:
     reward: Reward
     notes: Notes
     values: Values | None  # of questions, from earlier steps
+    scorer: Scorer | None  # of answers after every prefix
     config: BatchConfig
     drop_equal: bool
     temperature: float
     share: int  # the batch's rows and nodes are 1 / share of the global step's
 
     def collect(
-        self, params: Params, questions: Sequence[Question], *, key, rng: np.random.Generator, version: int
-    ) -> Batch:
-        """Grows the trees of ``questions`` and packs those that carry a signal."""
+        self, params: Params, questions: Sequence[Question], *, key, rng: np.random.Generator, version: int,
+        judge: Callable[[Rows, int], np.ndarray] | None = None,
+    ) -> Batch:  # fmt: skip
+        """Grows the trees of ``questions`` and packs those that carry a signal.
+
+        ``judge`` gives the log-probabilities of rows, where there is a scorer (``Scorer.judge``).
+        """
         grower = Grower(self.engine, self.scene, params, key=key, temperature=self.temperature, version=version)
         trees = grow(grower, self.expander, questions, rng)
         for tree in trees:
@@ -73,7 +79,8 @@ class Collector:
                 score = self.reward.score(episode.state)
                 episode.leaf.rewards = [score.columns[name] for name in self.reward.names]
         known = [0.0 if self.values is None else self.values.get(question.id) for question in questions]
-        self.notes.write(trees, known)
+        scored = {} if self.scorer is None else self.scorer.potentials(trees, questions, judge)
+        self.notes.write(trees, known, scored)
         totals = [self._totals(trees, index) for index in range(len(questions))]
         if self.values is not None:
             for question, total in zip(questions, totals, strict=True):

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from rlsearch.models import sharding
 from rlsearch.training.collect import Batch
+from rlsearch.training.laid_rows import stretch
 from rlsearch.tree.forest import Nodes, Rows, with_paths
 from rlsearch.tree.pack import pad_nodes
 
@@ -29,7 +30,7 @@ def global_batch(batch: Batch, mesh: Mesh) -> tuple[Rows, int, Nodes]:
         [used, len(batch.rows.token_id), len(batch.nodes.end), *batch.nodes.paths.room.values()]
     )  # fmt: skip
     blocks, shape, nodes, leaves, depth, fan, questions = multihost_utils.process_allgather(own).max(axis=0).tolist()
-    rows = jax.tree.map(lambda leaf: _stretch(leaf, shape), batch.rows)
+    rows = jax.tree.map(lambda leaf: stretch(leaf, shape), batch.rows)
     rows = dataclasses.replace(rows, target=_unused(rows.target, used), target_node=rows.target_node + rank * nodes)
     table = pad_nodes(batch.nodes, nodes)
     columns = {name: column for name, column in vars(table).items() if name != "paths"}
@@ -40,10 +41,6 @@ def global_batch(batch: Batch, mesh: Mesh) -> tuple[Rows, int, Nodes]:
     columns = jax.tree.map(lambda leaf: np.concatenate(multihost_utils.process_allgather(leaf)), columns)
     whole = with_paths(columns, leaves=leaves * count, depth=depth, fan=fan, questions=questions * count)
     return sharding.to_global(rows, mesh), blocks, whole
-
-
-def _stretch(leaf: np.ndarray, count: int) -> np.ndarray:
-    return np.concatenate([leaf, np.repeat(leaf[-1:], count - len(leaf), axis=0)])
 
 
 def _unused(target: np.ndarray, blocks: int) -> np.ndarray:

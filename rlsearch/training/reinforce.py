@@ -78,13 +78,9 @@ def reinforce(
       InputError: a step that was not finite (the batch is saved in the workdir), or whose log-probabilities are not
         those that the sampler recorded.
     """
-    optimizer = make_optimizer(config.optimizer, steps=config.steps * config.updates_per_batch)
+    state, optimizer, critic_optimizer = _start(config, params, step_config, mesh)
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.reference else None
-    critic, critic_optimizer = None, None
-    if step_config.critic:
-        critic_optimizer = make_optimizer(config.critic_optimizer, steps=config.steps * config.updates_per_batch)
-        critic = fresh(value.from_policy(params), critic_optimizer, mesh)
-    state = fresh(params, optimizer, mesh, critic=critic)
+    judge = None if collector.scorer is None else collector.scorer.judge(params, step_config, mesh)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
@@ -105,7 +101,7 @@ def reinforce(
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
-                batch = _collect(collector, state, next(stream), seed=seed, number=number, mesh=mesh)
+                batch = _collect(collector, state, next(stream), judge, seed=seed, number=number, mesh=mesh)
                 if number == begun + 1:
                     check(batch.forest)
                 state, metrics, worth = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
@@ -134,13 +130,24 @@ def reinforce(
         return state, spent + time.monotonic() - clock
 
 
-def _collect(collector: Collector, state: TrainState, questions, *, seed: int, number: int, mesh: Mesh) -> Batch:
+def _start(config: RlConfig, params: Params, step_config: StepConfig, mesh: Mesh):
+    """The state before the first update, its optimizer, and the critic's where there is one."""
+    steps = config.steps * config.updates_per_batch
+    optimizer, critic, critic_optimizer = make_optimizer(config.optimizer, steps=steps), None, None
+    if step_config.critic:
+        critic_optimizer = make_optimizer(config.critic_optimizer, steps=steps)
+        critic = fresh(value.from_policy(params), critic_optimizer, mesh)
+    return fresh(params, optimizer, mesh, critic=critic), optimizer, critic_optimizer
+
+
+def _collect(collector: Collector, state: TrainState, questions, judge, *, seed: int, number: int, mesh: Mesh) -> Batch:
     process = jax.process_index()
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), process)
     rng = np.random.default_rng([seed, 4, number, process])
     return collector.collect(
-        sharding.to_local(state.params, mesh), questions, key=key, rng=rng, version=int(state.step)
-    )
+        sharding.to_local(state.params, mesh), questions, key=key, rng=rng, version=int(state.step),
+        judge=judge and partial(judge, state.params),
+    )  # fmt: skip
 
 
 def _before(scores, values, state: TrainState, rows, blocks):

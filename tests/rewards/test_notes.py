@@ -110,7 +110,7 @@ def tree() -> Tree:
 def test_notes_stand_at_the_turns_and_where_episodes_end():
     grown = tree()
     Notes((("step_reward", "new_evidence"), ("stratum", "searches"), ("baseline", "persistent_value"))).write(
-        [grown], [0.0, 0.25]
+        [grown], [0.0, 0.25], {}
     )
     search = grown.root.children[0]
     first, again = search.children[0].children
@@ -120,6 +120,19 @@ def test_notes_stand_at_the_turns_and_where_episodes_end():
     assert again.notes == {"step_reward": 0.5}
     assert first.notes == {"step_reward": 0, "stratum": 1, "baseline": 0.25}
     assert second.notes == {"step_reward": 0, "stratum": 2, "baseline": 0.25}
+
+
+def test_what_a_scorer_says_stands_before_the_first_turn_and_at_every_turn():
+    """-3 before any turn, -1 after the first search, -2 after the second; an answer has what was said before it."""
+    grown = tree()
+    search = grown.root.children[0]
+    first, again = search.children[0].children
+    second = again.children[0].children[0]
+    scored = {id(grown.root): -3.0, id(search.children[0]): -1.0, id(again.children[0]): -2.0}
+    Notes((("potential", "answer_likelihood"),)).write([grown], [], scored)
+    found = [branch.notes.get("potential") for branch in (grown.root, search, first, again, second)]
+    assert found == [-3, -1, -1, -2, -2]
+    assert search.children[0].notes == again.children[0].notes == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from rlsearch.errors import InputError
 from rlsearch.tokenization import spm
 from rlsearch.tokenization.tags import TAGS, escape
-from rlsearch.tokenization.template import SEARCH_R1_INSTRUCTION, ChatTemplate, PlainTemplate, render_chat
+from rlsearch.tokenization.template import (
+    SEARCH_R1_INSTRUCTION,
+    AnswerTemplate,
+    ChatTemplate,
+    PlainTemplate,
+    render_chat,
+)
 from tests.tokenization.small_bpe import CHAT, small_bpe
 
 
@@ -22,6 +28,17 @@ def test_plain_prompt_is_its_three_parts(pieces):
     assert pieces.encode(" Karlon")[0] in ids
     assert ids[-1] == pieces.encode_control("<think>")[0]
     assert pieces.encode_control("<answer>")[0] not in ids
+
+
+def test_an_answer_is_what_its_opening_leaves(pieces):
+    """The space belongs to the answer, as the policy writes it; tags of the answer itself are text."""
+    template = AnswerTemplate(before="<answer> ", after="</answer>")
+    opening, answer = template.opening_ids(pieces), template.answer_ids(pieces, "Karlon")
+    assert opening == pieces.encode_control("<answer>")
+    assert answer == [*pieces.encode(" Karlon"), *pieces.encode_control("</answer>")]
+    assert pieces.decode(template.answer_ids(pieces, "<answer>")) == " &lt;answer></answer>"
+    assert AnswerTemplate(before="", after="").answer_ids(pieces, "Karlon") == pieces.encode("Karlon")
+    assert AnswerTemplate(before="", after="").opening_ids(pieces) == []
 
 
 def test_chat_prompt_reads_as_the_template_renders():
