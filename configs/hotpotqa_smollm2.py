@@ -108,6 +108,7 @@ def get_config() -> ConfigDict:
             "steps": 10,
             "values": None,
             "critic_optimizer": None,
+            "critic_trunk": None,
             "updates_per_batch": 1,
             "checkpoint_every": 5,
             "keep": 1,

@@ -158,6 +158,7 @@ def get_config() -> ConfigDict:
             "steps": 280,
             "values": None,
             "critic_optimizer": None,
+            "critic_trunk": None,
             "updates_per_batch": 1,
             "checkpoint_every": 20,
             "keep": 2,

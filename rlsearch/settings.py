@@ -15,6 +15,7 @@ from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
 from rlsearch.models import decoder
 from rlsearch.models.sharding import MeshConfig
+from rlsearch.models.value import TRUNKS
 from rlsearch.rewards.likelihood import ScorerConfig
 from rlsearch.rewards.notes import LIKELIHOOD, PERSISTENT, Notes
 from rlsearch.rewards.reward import Reward
@@ -71,6 +72,7 @@ def read(config: ConfigDict) -> Settings:
             decoder.check_remat(section.remat)
     registry.check_notes(settings.credit, settings.notes.names)
     _check_critic(settings)
+    _check_trunk(settings.rl)
     rehearse(settings.credit, settings.loss, weights=settings.reward.weights, notes=settings.notes.names)
     if settings.notes.persistent != (settings.rl.values is not None):
         raise InputError(
@@ -104,6 +106,17 @@ def _check_critic(settings: Settings) -> None:
             f"config.rl.critic_optimizer is {settings.rl.critic_optimizer}, and config.credit.estimator {name!r} reads"
             f" {'a' if reads else 'no'} critic; set it where there is one, and only there"
         )
+
+
+def _check_trunk(rl: RlConfig) -> None:
+    """Refuses a critic without a trunk, a trunk without a critic, and one that there is not."""
+    if (rl.critic_trunk is None) != (rl.critic_optimizer is None):
+        raise InputError(
+            f"config.rl.critic_trunk is {rl.critic_trunk!r} and config.rl.critic_optimizer {rl.critic_optimizer}: a"
+            f" critic needs both; set the trunk to one of {', '.join(TRUNKS)}, or both to None where there is none"
+        )
+    if rl.critic_trunk not in (None, *TRUNKS):
+        raise InputError(f"config.rl.critic_trunk {rl.critic_trunk!r}: unknown{nearest(rl.critic_trunk, TRUNKS)}")
 
 
 def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:

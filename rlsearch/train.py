@@ -118,7 +118,7 @@ def make_step_config(read: Settings, parts: Parts) -> StepConfig:
     return StepConfig(
         model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=read.rl.attention,
-        logp_chunk=read.rl.logp_chunk,
+        logp_chunk=read.rl.logp_chunk, critic_trunk=read.rl.critic_trunk,
     )  # fmt: skip
 
 

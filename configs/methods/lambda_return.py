@@ -17,5 +17,5 @@ def get_config(base="quickstart"):
         "lambda_return",
         credit={"estimator": "lambda_return", "discount": 1.0, "lam": 0.95, "whiten": True, "step_reward": False},
         loss={"terms": ({"kind": "value", "coefficient": 1.0, "clip": 0.5},)},
-        rl={"critic_optimizer": CRITIC},
+        rl={"critic_optimizer": CRITIC, "critic_trunk": "own"},
     )

@@ -21,5 +21,5 @@ def get_config(base="quickstart"):
             "kl": {"coefficient": 0.001, "estimator": "k1", "place": "reward", "weights": {"kind": "uniform"}},
             "terms": ({"kind": "value", "coefficient": 1.0, "clip": 0.5},),
         },
-        rl={"critic_optimizer": CRITIC},
+        rl={"critic_optimizer": CRITIC, "critic_trunk": "own"},
     )

@@ -92,7 +92,9 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
     critic_optimizer, critic = None, None
     if step.critic:
         critic_optimizer = make_optimizer(read.rl.critic_optimizer, steps=read.rl.steps * read.rl.updates_per_batch)
-        critic = _state(_placed(jax.eval_shape(value.from_policy, params), mesh), critic_optimizer, mesh)
+        critic = _state(
+            _placed(jax.eval_shape(partial(value.start, trunk=step.critic_trunk), params), mesh), critic_optimizer, mesh
+        )
     state = replace(_state(params, optimizer, mesh), critic=critic)
     reference = params if step.loss.reference else None
     old = _array((shapes.blocks, shapes.rows, shapes.targets), np.float32, mesh, P(None, *sharding.ROWS))

@@ -40,6 +40,7 @@ class RlConfig:
     optimizer: OptimizerConfig
     values: ValueConfig | None  # values of questions that outlive a step, where a note reads them
     critic_optimizer: OptimizerConfig | None  # of the critic, where credit or the loss reads one
+    critic_trunk: str | None  # of the critic, where there is one: one of value.TRUNKS
     updates_per_batch: int  # optimizer steps on each batch of rollouts
     checkpoint_every: int
     keep: int  # checkpoints kept
@@ -136,7 +137,7 @@ def _start(config: RlConfig, params: Params, step_config: StepConfig, mesh: Mesh
     optimizer, critic, critic_optimizer = make_optimizer(config.optimizer, steps=steps), None, None
     if step_config.critic:
         critic_optimizer = make_optimizer(config.critic_optimizer, steps=steps)
-        critic = fresh(value.from_policy(params), critic_optimizer, mesh)
+        critic = fresh(value.start(params, trunk=config.critic_trunk), critic_optimizer, mesh)
     return fresh(params, optimizer, mesh, critic=critic), optimizer, critic_optimizer
 
 
@@ -157,7 +158,9 @@ def _before(scores, values, state: TrainState, rows, blocks):
     the loss corrects for the sampler's. ``values`` is for critics that are updated more than once on a batch.
     """
     old_logp = None if scores is None else scores(state.params, rows, blocks)
-    return old_logp, None if values is None else values(state.critic.params, rows, blocks)
+    if values is None:
+        return old_logp, None
+    return old_logp, values(value.whole(state.critic.params, state.params), rows, blocks)
 
 
 def _update(step, before, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):

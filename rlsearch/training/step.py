@@ -49,6 +49,7 @@ class StepConfig:
     remat: str | bool
     attention: str  # of rows: one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once, 0 for all (``logprob.score_hidden``)
+    critic_trunk: str | None  # of the critic, where there is one: one of value.TRUNKS
 
     @property
     def critic(self) -> bool:
@@ -87,12 +88,15 @@ def policy_step(
     """
     attentions.check_mesh(config.attention, mesh)
     kinds = {"attention": config.attention, "remat": config.remat, "layout": Layout.over(mesh)}
-    score = partial(
-        target_logps, model=config.model, temperature=config.temperature, logp_chunk=config.logp_chunk, **kinds
-    )  # fmt: skip
+    head = {"temperature": config.temperature, "logp_chunk": config.logp_chunk}
+    score = partial(target_logps, model=config.model, **head, **kinds)
     judge = partial(target_values, model=config.model, **kinds)
 
     def models(params, rows: Rows):
+        if config.critic and config.critic_trunk != "own":
+            states = _before_targets(params["policy"], config.model, rows, **kinds)
+            said = value.on_states(params["critic"], states, trunk=config.critic_trunk)
+            return *_logps(params["policy"], config.model, states, rows, layout=kinds["layout"], **head), said
         logp, entropy = score(params["policy"], rows=rows)
         return logp, entropy, judge(params["critic"], rows=rows) if config.critic else None
 
@@ -105,7 +109,8 @@ def policy_step(
         old_logp = rows.behavior_logp if old_logp is None else old_logp
         reference_logp = reference and _each(lambda block: score(reference, rows=block)[0], rows, blocks)
         if config.critic and old_value is None:
-            old_value = _each(lambda block: judge(params["critic"], rows=block), rows, blocks)
+            critic = value.whole(params["critic"], params["policy"])
+            old_value = _each(lambda block: judge(critic, rows=block), rows, blocks)
         slots = Slots(rows.target_node, use, old_value, policy.penalty(config.loss, use, old_logp, reference_logp))
         credit = estimate(
             nodes, config.credit, weights=config.weights, reduction=config.loss.reduction, slots=slots
@@ -149,7 +154,10 @@ def make_scores(config: StepConfig, mesh: Mesh | None = None) -> Callable:
 
 
 def make_values(config: StepConfig, mesh: Mesh | None = None) -> Callable:
-    """Builds ``values(critic, rows, blocks) -> value [M, R, S]``: before every target, 0 in idle blocks."""
+    """Builds ``values(critic, rows, blocks) -> value [M, R, S]``: before every target, 0 in idle blocks.
+
+    The critic has a trunk (``value.whole``).
+    """
 
     def values(params: Params, rows: Rows, blocks: Int[Array, ""]):
         def one(block: Rows):
@@ -202,9 +210,16 @@ def target_logps(
     layout: Layout = ALONE,
 ):
     """Log-probability and entropy of every target, [R, S] each; padding has some finite value."""
-    chosen = _before_targets(params, model, rows, attention=attention, remat=remat, layout=layout)
+    states = _before_targets(params, model, rows, attention=attention, remat=remat, layout=layout)
+    return _logps(params, model, states, rows, temperature=temperature, logp_chunk=logp_chunk, layout=layout)
+
+
+def _logps(
+    params: Params, model: DecoderConfig, states, rows: Rows, *, temperature: float, logp_chunk: int, layout: Layout
+):
+    """Log-probability and entropy of every target from the states before them."""
     found = logprob.score_hidden(
-        layout.shares(chosen), decoder.head(params, model), layout.shares(rows.target_id), tied=model.tied,
+        layout.shares(states), decoder.head(params, model), layout.shares(rows.target_id), tied=model.tied,
         temperature=temperature, chunk=logp_chunk, cap=model.logit_cap,
     )  # fmt: skip
     return tuple(layout.joined(x) for x in found)

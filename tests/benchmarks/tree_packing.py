@@ -111,6 +111,7 @@ def config(attention: str) -> StepConfig:
         remat=False,
         attention=attention,
         logp_chunk=0,
+        critic_trunk=None,
     )
 
 

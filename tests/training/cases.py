@@ -82,8 +82,10 @@ def step(name: str) -> StepConfig:
 
 
 @functools.cache
-def critic() -> Params:
-    """A critic of the small model that says something of every state."""
+def critic(trunk: str = "own") -> Params:
+    """A critic of the small model that says something of every state; on the policy's trunk it is a head alone."""
+    if trunk != "own":
+        return {"value": critic()["value"]}
     made = value.from_policy(small.parameters(small.config(), seed=3))
     rng = np.random.default_rng(3)
     head = {name: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype) for name, leaf in made["value"].items()}

@@ -24,7 +24,7 @@ VALUE = {"kind": "value", "coefficient": 0.5, "clip": 0.2}
 
 def loss_and_gradient(forest: Forest, step: StepConfig):
     """By paths, of the small policy, its reference, and a critic where the step has one."""
-    critic = cases.critic() if step.critic else None
+    critic = cases.critic(step.critic_trunk) if step.critic else None
     with pytest.MonkeyPatch.context() as patch:
         name = step.credit.estimator.name
         patch.setitem(per_path.TOKENWISE, name, functools.partial(_credit, name, step.loss))

@@ -67,13 +67,17 @@ def loss_and_gradient(
     if config.loss.reference:
         paths = replace(paths, reference=np.where(sampled, score(reference)[0], 0))
     if critic is not None:
-        paths = replace(paths, old_value=np.where(sampled, _values(critic, config.model, token_id), 0))
+        whole = critic if config.critic_trunk == "own" else {**params, **critic}
+        paths = replace(paths, old_value=np.where(sampled, _values(whole, config.model, token_id), 0))
     paths = credited(paths, forest, config, sampled, leaves)
     made = (logp, entropy, paths.old_value)
     loss, slopes = _objective(made, paths, config.loss)
     gradient = _pull(params, config.model, token_id, config.temperature, *slopes[:2])
     if critic is not None:
-        gradient = {"policy": gradient, "critic": _pull_value(critic, config.model, token_id, slopes[2])}
+        of_value = _pull_value(whole, config.model, token_id, slopes[2])
+        if config.critic_trunk == "shared":
+            gradient = {name: jax.tree.map(jnp.add, leaf, of_value[name]) for name, leaf in gradient.items()}
+        gradient = {"policy": gradient, "critic": {name: of_value[name] for name in critic}}
     return float(loss), jax.tree.map(np.asarray, gradient)
 
 

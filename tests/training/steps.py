@@ -43,8 +43,8 @@ def config(estimator: str, reduction: str, *, drop_equal: bool = True) -> StepCo
     return make({"estimator": estimator, "scale": True, "drop_equal": drop_equal}, {"reduction": {"kind": reduction}})
 
 
-def make(credit: dict, loss: dict) -> StepConfig:
-    """A step with the credit of a config's section and LOSS with some of its keys changed."""
+def make(credit: dict, loss: dict, *, trunk: str = "own") -> StepConfig:
+    """A step with the credit of a config's section and LOSS with some of its keys changed; ``trunk`` is a critic's."""
     return StepConfig(
         model=small.config(),
         credit=registry.read(ConfigDict(credit)),
@@ -54,6 +54,7 @@ def make(credit: dict, loss: dict) -> StepConfig:
         remat=False,
         attention="dense",
         logp_chunk=4,  # does not divide the targets of a row; the twin by paths has every logit at once
+        critic_trunk=trunk,
     )
 
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from rlsearch import settings as run_settings
 from rlsearch.errors import InputError
-from rlsearch.models import sharding
+from rlsearch.models import sharding, value
 from rlsearch.training import reinforce
 from rlsearch.training.checkpoint import Checkpoints
 from rlsearch.training.state import fresh
@@ -48,33 +48,58 @@ CASES = {
         {"kl": cases.kl("k1", "reward")},
     ),
 }
-FAST = {"gae"}
+PICKED = [  # one pass over the blocks, and two
+    (name, trunk)
+    for trunk in value.TRUNKS
+    for name in (CASES if trunk == "own" else ("gae", "turns", "whitened, less the KL"))
+]
+FAST = {("gae", "own"), ("gae", "shared")}
 
 
-def step(name: str):
-    return steps.make(*CASES[name])
+def step(name: str, trunk: str = "own"):
+    return steps.make(*CASES[name], trunk=trunk)
 
 
 def assert_exact(forest, config, mesh, **shape) -> None:
-    critic = cases.critic() if config.critic else None
+    critic = cases.critic(config.critic_trunk) if config.critic else None
     found = steps.loss_and_gradient(*critics.models(), forest, config, mesh, critic=critic, **shape)
     steps.assert_equal(found, critics.loss_and_gradient(forest, config))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize(
+    ("name", "trunk"), [pytest.param(*pair, marks=() if pair in FAST else pytest.mark.slow) for pair in PICKED]
+)
 @settings(max_examples=5)
 @given(sizes=SIZES)
 @example(sizes=BUSHY)
-def test_packed_equals_one_path_at_a_time(name, sizes):
-    """Policy and critic: the loss, and the gradient by the parameters of both."""
-    assert_exact(random_forest(**sizes), step(name), steps.mesh(), **SPLIT)
+def test_packed_equals_one_path_at_a_time(name, trunk, sizes):
+    """Policy and critic: the loss, and the gradient by the parameters of both.
+
+    Where they share a trunk it has the gradient of both, or of the policy's objective alone where that is stopped.
+    """
+    assert_exact(random_forest(**sizes), step(name, trunk), steps.mesh(), **SPLIT)
+
+
+def test_a_shared_trunk_learns_from_the_critic_and_a_stopped_one_does_not():
+    """The same forest under each; beside its own trunk a critic has a gradient there, on the policy's it has none."""
+    forest, found = random_forest(**BUSHY), {}
+    for trunk in value.TRUNKS:
+        config = steps.make(*CASES["gae"], trunk=trunk)
+        critic = cases.critic(trunk)
+        _, found[trunk] = steps.loss_and_gradient(
+            *critics.models(), forest, config, steps.mesh(), critic=critic, **SPLIT
+        )
+    trunks = {name: jax.tree.leaves(gradient["policy"]["blocks"]) for name, gradient in found.items()}
+    assert set(found["shared"]["critic"]) == set(found["stopped"]["critic"]) == {"value"}
+    for shared, stopped in zip(trunks["shared"], trunks["stopped"], strict=True):
+        assert np.abs(shared - stopped).max() > 1e-4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gae", "turns"])
-def test_any_mesh(name):
+@pytest.mark.parametrize(("name", "trunk"), [("gae", "own"), ("turns", "own"), ("gae", "shared"), ("turns", "stopped")])
+def test_any_mesh(name, trunk):
     mesh = steps.mesh(data=2, fsdp=2, model=2)
-    assert_exact(random_forest(**BUSHY), step(name), mesh, **{**SPLIT, "block": 8})
+    assert_exact(random_forest(**BUSHY), step(name, trunk), mesh, **{**SPLIT, "block": 8})
 
 
 def toy():
@@ -135,11 +160,12 @@ def moved(one, other) -> bool:
     return any((np.asarray(a) != np.asarray(b)).any() for a, b in pairs)
 
 
-def config(**changes):
+def config(trunk: str = "own", **changes):
     """The small run with a critic that learns ten times as fast as the policy."""
     made = small.config(**{"rl.steps": 3, "rl.checkpoint_every": 1, "rl.snapshot_every": 2, **changes})
     made.credit = ConfigDict({"estimator": "gae", **CREDIT, "whiten": True})
     made.loss.terms = (VALUE,)
+    made.rl.critic_trunk = trunk
     made.rl.critic_optimizer = ConfigDict(made.rl.optimizer.to_dict())
     made.rl.critic_optimizer.learning_rate = 10 * made.rl.optimizer.learning_rate
     return made
@@ -157,26 +183,30 @@ def learn(path: Path, fuse: Fuse, patch, **changes):
 
 
 @pytest.mark.slow
-def test_a_critic_is_trained_saved_and_restored(tmp_path):
+@pytest.mark.parametrize("trunk", value.TRUNKS)
+def test_a_critic_is_trained_saved_and_restored(tmp_path, trunk):
     """An interrupted run ends bit for bit where a straight one does, its critic and the critic's optimizer too."""
     with pytest.MonkeyPatch.context() as patch:
-        straight, files = learn(tmp_path / "straight", Fuse(), patch)
+        straight, files = learn(tmp_path / "straight", Fuse(), patch, trunk=trunk)
     start = small.warmed().params
     assert (int(straight.step), int(straight.critic.step)) == (3, 3)
     assert np.abs(straight.critic.params["value"]["kernel"]).max() > 0
-    assert moved(straight.critic.params["blocks"], start["blocks"])
+    assert set(straight.critic.params) == ({"value"} if trunk != "own" else {*value.TRUNK, "value"})
+    assert trunk != "own" or moved(straight.critic.params["blocks"], start["blocks"])
+    assert moved(straight.params["blocks"], start["blocks"])
     rows = files["metrics.jsonl"]
     assert all(row["critic_grad_norm"] > 0 and row["term_value"] > 0 for row in rows)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "run", Fuse("checkpoint", 2), patch)
+        learn(tmp_path / "run", Fuse("checkpoint", 2), patch, trunk=trunk)
     with pytest.MonkeyPatch.context() as patch:
-        again, found = learn(tmp_path / "run", Fuse(), patch)
+        again, found = learn(tmp_path / "run", Fuse(), patch, trunk=trunk)
     jax.tree.map(np.testing.assert_array_equal, again, straight)
     assert found == files
 
 
 @pytest.mark.slow
-def test_later_updates_on_a_batch_keep_the_credit_of_the_first(tmp_path):
+@pytest.mark.parametrize("trunk", ["own", "shared"])
+def test_later_updates_on_a_batch_keep_the_credit_of_the_first(tmp_path, trunk):
     """What the critic said before the first update goes into each of them."""
     given = []
 
@@ -186,7 +216,7 @@ def test_later_updates_on_a_batch_keep_the_credit_of_the_first(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         plain = stages.policy_step
         patch.setattr(stages, "policy_step", lambda *args, **kwargs: watched(plain(*args, **kwargs)))
-        learn(tmp_path / "run", Fuse(), patch, **{"rl.steps": 2, "rl.updates_per_batch": 2})
+        learn(tmp_path / "run", Fuse(), patch, **{"rl.steps": 2, "rl.updates_per_batch": 2}, trunk=trunk)
     assert len(given) == 4
     np.testing.assert_array_equal(given[0], given[1])
     np.testing.assert_array_equal(given[2], given[3])
@@ -212,3 +242,9 @@ def test_a_critic_needs_all_its_parts():
     made.rl.critic_optimizer = config().rl.critic_optimizer
     with pytest.raises(InputError, match=r"'grpo' reads no critic; set it where there is one"):
         run_settings.read(made)
+    made = config()
+    made.rl.critic_trunk = None
+    with pytest.raises(InputError, match=r"config\.rl\.critic_trunk is None and config\.rl\.critic_optimizer Optim"):
+        run_settings.read(made)
+    with pytest.raises(InputError, match=r"config\.rl\.critic_trunk 'policy': unknown; known: own, shared, stopped"):
+        run_settings.read(config("policy"))
