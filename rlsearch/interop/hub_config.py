@@ -17,6 +17,9 @@ ARCHITECTURES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
 }
+CLASSIFIERS = {
+    family: name.replace("ForCausalLM", "ForSequenceClassification") for family, name in ARCHITECTURES.items()
+} | {"gemma3_text": "Gemma3TextForSequenceClassification"}
 GEMMA = ("gemma2", "gemma3_text")
 
 _FIELDS = {
@@ -131,6 +134,8 @@ def from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
     """
     if content.get("model_type") == "gemma3":
         content = _text_part(content)
+    if "num_local_experts" in content:  # what transformers 5 calls them
+        content = {"num_experts": content["num_local_experts"], **content}
     family = content.get("model_type")
     if family not in ARCHITECTURES:
         raise InputError(f"{where}: model_type {family!r} is not supported{nearest(str(family), ARCHITECTURES)}")
@@ -160,6 +165,20 @@ def from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
         fields |= {ours: None if cap is None else float(cap) for ours, cap in caps.items()}
     head_dim = content.get("head_dim") or content["hidden_size"] // content["num_attention_heads"]
     return DecoderConfig(**fields, family=family, head_dim=head_dim, dtype=dtype, param_dtype=dtype)
+
+
+def trunk_from_hub(content: dict[str, Any], *, where: str) -> DecoderConfig:
+    """Reads the ``config.json`` of a sequence classifier: its trunk, as a model whose head is tied for want of one.
+
+    Raises:
+      InputError: another architecture, or a trunk that ``from_hub`` refuses.
+    """
+    family = content.get("model_type")
+    wanted = CLASSIFIERS.get(family)
+    if wanted is not None and content.get("architectures") != [wanted]:
+        raise InputError(f"{where}: architectures is {content.get('architectures')}, a reward model needs [{wanted!r}]")
+    causal = {"architectures": [ARCHITECTURES.get(family)], "tie_word_embeddings": True}
+    return from_hub({**content, **causal}, where=where)
 
 
 # What the configuration class of Gemma 3's text part fills in where its published files say nothing.

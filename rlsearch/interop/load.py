@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlsearch.errors import InputError
-from rlsearch.interop.hub_config import from_hub
+from rlsearch.interop.hub_config import from_hub, trunk_from_hub
 from rlsearch.interop.names import shapes, unflatten
-from rlsearch.interop.stacking import parameters
+from rlsearch.interop.stacking import check_finite, parameters
 from rlsearch.interop.tensor_files import TensorFiles
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.tokenization.hub_files import read_json
@@ -43,6 +45,36 @@ def import_model(directory: Path, *, place: Callable[[Any], Any] | None = None) 
             cfg, have=there, read=lambda name, rows: files.read(there[name], rows), column=lambda row: row.name,
             where=str(directory), shardings=shardings,
         )  # fmt: skip
+
+
+SCORE = "score.weight"
+
+
+def import_reward_model(directory: Path) -> tuple[DecoderConfig, dict[str, Any]]:
+    """Reads a ``*ForSequenceClassification`` of one label: a trunk, and its head as ``models.value`` has it.
+
+    Returns:
+      The trunk's config, and the parameters as NumPy arrays, with the head under ``value``; its bias is 0.
+
+    Raises:
+      InputError: what ``import_model`` refuses, another architecture, or a head that is missing or of several labels.
+    """
+    directory = Path(directory)
+    cfg = trunk_from_hub(read_json(directory / "config.json"), where=str(directory / "config.json"))
+    with TensorFiles(directory) as files:
+        if SCORE not in files.names:
+            raise InputError(f"{directory}: no tensor {SCORE!r}; a reward model has its head there")
+        params = parameters(
+            cfg, have=files.names - {SCORE}, read=files.read, column=lambda row: row.name, where=str(directory)
+        )
+        kernel = files.read(SCORE)
+    if kernel.shape != (1, cfg.d_model) or str(kernel.dtype) != cfg.param_dtype:
+        raise InputError(
+            f"{directory}: tensor {SCORE!r} is {kernel.dtype} {list(kernel.shape)}; a reward model of one label needs"
+            f" {cfg.param_dtype} {[1, cfg.d_model]}"
+        )
+    check_finite(kernel, f"{directory}: tensor {SCORE!r}")
+    return cfg, {**params, "value": {"kernel": kernel[0], "bias": np.zeros(1, kernel.dtype)}}
 
 
 # Gemma 3 with images: what the text model's names begin with, in two generations of files, and what is left out.

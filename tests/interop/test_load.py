@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from rlsearch.errors import InputError
 from rlsearch.interop.export import export_model
-from rlsearch.interop.load import check_vocabulary, import_model
+from rlsearch.interop.load import check_vocabulary, import_model, import_reward_model
 from tests.interop.small import config, parameters, tokenizer
 
 NORM = "model.layers.1.input_layernorm.weight"
@@ -187,3 +187,54 @@ def test_a_checkpoint_in_several_files(exported):
     (exported / "one.safetensors").unlink()
     with pytest.raises(InputError, match=r"one\.safetensors: no such file"):
         import_model(exported)
+
+
+@pytest.fixture
+def classifier(exported):
+    """A reward model as transformers writes it: the trunk's tensors and a head."""
+    head = np.arange(48, dtype=np.float32)[None]
+    _change(exported, lambda t: t.update({"score.weight": head}))
+    _configure(exported, architectures=["Qwen2ForSequenceClassification"], tie_word_embeddings=False)
+    return exported
+
+
+def test_a_reward_model_is_its_trunk_and_its_head(classifier):
+    cfg, params = import_reward_model(classifier)
+    assert cfg == config("qwen2", tied=True, dtype="float32")
+    assert params["value"]["kernel"].tolist() == list(range(48))
+    assert params["value"]["bias"].tolist() == [0]
+    trunk = {name: leaf for name, leaf in params.items() if name != "value"}
+    jax.tree.map(np.testing.assert_array_equal, trunk, jax.device_get(parameters(cfg)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("score.weight"), "no tensor 'score.weight'; a reward model has its head there"),
+        (lambda t: t.update({"score.weight": np.zeros((2, 48), np.float32)}), r"'score.weight' is float32 \[2, 48\]"),
+        (lambda t: t.update({"score.weight": np.zeros((1, 48), np.float16)}), r"needs float32 \[1, 48\]"),
+        (lambda t: t.update({"score.weight": np.full((1, 48), np.inf, np.float32)}), "'score.weight': 48 of 48 values"),
+        (lambda t: t.pop(NORM), f"no tensor '{NORM}'"),
+        (lambda t: t.update({"score.bias": np.zeros(1, np.float32)}), r"no place.*score\.bias"),
+    ],
+)
+def test_a_reward_model_with_a_wrong_head_is_refused(classifier, change, message):
+    _change(classifier, change)
+    with pytest.raises(InputError, match=message):
+        import_reward_model(classifier)
+
+
+def test_a_policy_is_no_reward_model(classifier):
+    _configure(classifier, architectures=["Qwen2ForCausalLM"])
+    with pytest.raises(InputError, match=r"architectures is .*a reward model needs \['Qwen2ForSequenceClassification"):
+        import_reward_model(classifier)
+    _configure(classifier, model_type="qwen9")
+    with pytest.raises(InputError, match="model_type 'qwen9' is not supported"):
+        import_reward_model(classifier)
+
+
+def test_experts_by_the_name_that_transformers_5_gives_them(tmp_path):
+    cfg = config("qwen3_moe", tied=True, dtype="float32")
+    export_model(tmp_path / "model", parameters(cfg), cfg, tokenizer())
+    _configure(tmp_path / "model", num_experts=..., num_local_experts=cfg.experts.count)
+    assert import_model(tmp_path / "model")[0] == cfg

@@ -13,7 +13,8 @@ import pytest
 from configs.models import FAMILIES
 from rlsearch.interop.export import export_model
 from rlsearch.interop.gguf import import_gguf, smollm2_path
-from rlsearch.models import decoder
+from rlsearch.interop.load import import_reward_model
+from rlsearch.models import decoder, reward
 from rlsearch.tokenization.tags import TAGS
 from rlsearch.tokenization.template import SEARCH_R1_INSTRUCTION, ChatTemplate
 from tests.interop.small import NAMES, config, parameters, tokenizer
@@ -112,6 +113,37 @@ def test_bfloat16_export_loads_as_bfloat16(tmp_path):
     assert model.dtype == torch.bfloat16
     norm = model.model.norm.weight.float().detach().numpy()
     np.testing.assert_array_equal(norm, np.asarray(params["final_norm"]["scale"], np.float32))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_reward_model_scores_as_transformers_do(tmp_path, family):
+    """A classifier of one label, of sequences of several lengths."""
+    torch.manual_seed(0)
+    export_model(tmp_path / "trunk", parameters(_small(family)), _small(family), tokenizer())
+    theirs = transformers.AutoModelForSequenceClassification.from_config(
+        transformers.AutoConfig.from_pretrained(tmp_path / "trunk", num_labels=1), attn_implementation="eager"
+    ).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 and "gemma" not in family else 0.0, 0.1)
+    theirs.save_pretrained(tmp_path / "model")
+    cfg, params = import_reward_model(tmp_path / "model")
+    rng, pad = np.random.default_rng(0), theirs.config.pad_token_id
+    ids, length = rng.integers(10, cfg.vocab_size, size=(3, 30)), np.array([30, 11, 2])
+    index = np.broadcast_to(np.arange(30), ids.shape)
+    ids = np.where(index < length[:, None], ids, pad)
+    with torch.no_grad():
+        want = theirs(torch.tensor(ids), attention_mask=torch.tensor(index < length[:, None])).logits[:, 0].numpy()
+    with jax.numpy_rank_promotion("allow"):
+        found = reward.score(
+            params, cfg, token_id=ids, position=index, token_end=np.full_like(index, 30), last=length[:, None] - 1,
+            remat=False, attention="dense",
+        )  # fmt: skip
+    assert np.abs(found[:, 0] - want).max() <= 2e-4 * np.abs(want).max()
+    assert want.std() > 0.05
+
+
+def _small(family):
+    return config(family, tied=True, dtype="float32")
 
 
 @pytest.mark.parametrize(
