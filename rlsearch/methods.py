@@ -68,6 +68,8 @@ def _short(value: Any) -> str:
 def _reward(config: Mapping[str, Any]) -> str:
     terms = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.reward.terms)
     notes = ", ".join(f"{column}: {writer}" for column, writer in config.notes)
+    if config.scorer is not None:
+        notes += f" by {_call(config.scorer, key='model', without=('before', 'after'))}"
     return f"{terms}; {notes}" if notes else terms
 
 

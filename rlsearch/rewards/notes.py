@@ -198,6 +198,15 @@ class Notes:
                     else:
                         episode.leaf.notes[column] = values[tree.question]
 
+    def said(self, trees: Sequence[Tree]) -> dict[str, float]:
+        """Of each column that a scorer writes, the mean before the first turns and that where episodes end."""
+        ends = [(tree.root, episode.leaf) for tree in trees for episode in tree.episodes]
+        found = {}
+        for column in (column for column, writer in self.columns if writer == LIKELIHOOD):
+            found[f"{column}_first"] = sum(root.notes[column] for root, _ in ends) / len(ends)
+            found[f"{column}_last"] = sum(leaf.notes[column] for _, leaf in ends) / len(ends)
+        return found
+
 
 def _write_scored(column: str, path: Sequence[Branch], scored: Mapping[int, float]) -> None:
     """Writes what a scorer says along a path that begins with the prompt."""

@@ -88,11 +88,15 @@ class Collector:
         flat = {index for index, total in enumerate(totals) if _constant(total)}
         forest = self._forest(tree for tree in trees if not (self.drop_equal and tree.question in flat))
         rows, blocks, repeated = self._rows(forest, questions)
-        metrics = self._metrics(trees, forest, grower) | {
-            "reward": _mean(np.concatenate(totals)),
-            "dropped_groups": float(len(flat)),
-            "repeated_tokens": float(repeated),
-        }
+        metrics = (
+            self._metrics(trees, forest, grower)
+            | self.notes.said(trees)
+            | {
+                "reward": _mean(np.concatenate(totals)),
+                "dropped_groups": float(len(flat)),
+                "repeated_tokens": float(repeated),
+            }
+        )
         nodes = pack.pad_nodes(
             forest.nodes, room(self.config.nodes // self.share, len(forest.nodes.end)),
             leaves=len(questions) * self.expander.leaves, fan=self.expander.leaves_of_tree,

@@ -81,7 +81,7 @@ def reinforce(
     """
     state, optimizer, critic_optimizer = _start(config, params, step_config, mesh)
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.reference else None
-    judge = None if collector.scorer is None else collector.scorer.judge(params, step_config, mesh)
+    judge = None if collector.scorer is None else collector.scorer.judge(reference or params, step_config, mesh)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )

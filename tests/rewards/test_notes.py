@@ -129,9 +129,12 @@ def test_what_a_scorer_says_stands_before_the_first_turn_and_at_every_turn():
     first, again = search.children[0].children
     second = again.children[0].children[0]
     scored = {id(grown.root): -3.0, id(search.children[0]): -1.0, id(again.children[0]): -2.0}
-    Notes((("potential", "answer_likelihood"),)).write([grown], [], scored)
+    written = Notes((("potential", "answer_likelihood"),))
+    written.write([grown], [], scored)
     found = [branch.notes.get("potential") for branch in (grown.root, search, first, again, second)]
     assert found == [-3, -1, -1, -2, -2]
+    assert written.said([grown]) == {"potential_first": -3, "potential_last": -1.5}
+    assert Notes((("a", "valid"),)).said([grown]) == {}
     assert search.children[0].notes == again.children[0].notes == {}
 
 

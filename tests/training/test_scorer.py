@@ -274,6 +274,7 @@ def test_a_whole_run_with_a_scorer(tmp_path):
     rows = Workdir(tmp_path / "run", writes=False).rows("metrics.jsonl")
     assert [row["step"] for row in rows if row["stage"] == "rl"] == [1, 2, 3]
     assert all(row["grad_norm"] > 0 for row in rows if row["stage"] == "rl")
+    assert all(row["potential_first"] < row["potential_last"] < 0 for row in rows if row["stage"] == "rl")
     assert (tmp_path / "run" / "export" / "config.json").is_file()
     assert (tmp_path / "run" / "report.html").is_file()
 
