@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from rlsearch import config as configs
 from rlsearch.envs.tasks import Task, make_task, open_retrievers
 from rlsearch.errors import InputError
 from rlsearch.interop.gguf import import_gguf, smollm2_path
-from rlsearch.interop.load import check_vocabulary, import_model
+from rlsearch.interop.load import check_vocabulary, import_model, read_config
 from rlsearch.models import decoder, sharding
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.models.previous_token import previous_token_head
@@ -163,8 +164,10 @@ def make_policy(config: ConfigDict, task: Task, directory: Path, *, writes: bool
     return Policy(replace(model, dtype=spec.dtype), jax.tree.map(jnp.asarray, params), tokenizer)
 
 
-def open_scorer(model: str, policy: Policy) -> tuple[DecoderConfig, Params | None]:
-    """The model that ``config.scorer.model`` names, and its parameters where they are not the policy's.
+def open_scorer(model: str, policy: Policy) -> tuple[DecoderConfig, Callable[[Mesh], Params] | None]:
+    """The model that ``config.scorer.model`` names, and what reads its parameters where they are not the policy's.
+
+    They are read onto a mesh layer after layer, and not before they are asked for; all else is checked here.
 
     Raises:
       InputError: no such model, or one whose tokenizer is not the policy's.
@@ -176,7 +179,7 @@ def open_scorer(model: str, policy: Policy) -> tuple[DecoderConfig, Params | Non
             f"config.scorer.model {model!r}: no such directory; name that of a Hugging Face model, or one of"
             f" {', '.join(POLICIES)}"
         )
-    (cfg, params), tokenizer = import_model(Path(model)), loading.load(Path(model))
+    cfg, tokenizer = read_config(Path(model)), loading.load(Path(model))
     check_vocabulary(tokenizer, cfg, where=model)
     ours, theirs = policy.tokenizer.token_bytes(), tokenizer.token_bytes()
     if ours != theirs:
@@ -187,7 +190,9 @@ def open_scorer(model: str, policy: Policy) -> tuple[DecoderConfig, Params | Non
             f" and id {at} is {theirs[at : at + 1]} there and {ours[at : at + 1]} here; it scores the policy's tokens,"
             f" so it needs the same ones"
         )
-    return replace(cfg, dtype=policy.model.dtype), params
+    return replace(cfg, dtype=policy.model.dtype), lambda mesh: import_model(
+        Path(model), place=partial(sharding.shard, mesh=mesh)
+    )[1]
 
 
 def make_template(section: ConfigDict) -> Template:

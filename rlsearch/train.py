@@ -55,6 +55,8 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
         workdir.open(config)
     meet("workdir")
     parts = assemble(config, path, writes=workdir.writes, mesh=mesh)
+    if read.scorer is not None:
+        open_scorer(read.scorer.model, parts.policy)  # so that one that does not fit is refused before the warm-up
     seconds = {"prepare": time.monotonic() - begun}
     params = parts.policy.params
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
@@ -107,10 +109,10 @@ def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
 
 def make_scorer(read: Settings, parts: Parts, *, share: int) -> Scorer:
     """The frozen model that scores answers, in rows of the size that the policy step has."""
-    model, params = open_scorer(read.scorer.model, parts.policy)
+    model, load = open_scorer(read.scorer.model, parts.policy)
     batch = read.rl.batch
     rows = RowConfig(batch.row_tokens, batch.row_targets, batch.block_rows // share, batch.blocks)
-    return Scorer(read.scorer, parts.policy.tokenizer, model, params, rows)
+    return Scorer(read.scorer, parts.policy.tokenizer, model, load, rows)
 
 
 def make_step_config(read: Settings, parts: Parts) -> StepConfig:

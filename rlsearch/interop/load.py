@@ -35,8 +35,7 @@ def import_model(directory: Path, *, place: Callable[[Any], Any] | None = None) 
         missing, left over, misshapen, of another type or not finite.
     """
     directory = Path(directory)
-    content = read_json(directory / "config.json")
-    cfg = from_hub(content, where=str(directory / "config.json"))
+    content, cfg = read_json(directory / "config.json"), read_config(directory)
     names_there = _inside if content.get("model_type") == "gemma3" else lambda names: {name: name for name in names}
     shardings = None if place is None else place(unflatten(shapes(cfg)))
     with TensorFiles(directory) as files:
@@ -45,6 +44,15 @@ def import_model(directory: Path, *, place: Callable[[Any], Any] | None = None) 
             cfg, have=there, read=lambda name, rows: files.read(there[name], rows), column=lambda row: row.name,
             where=str(directory), shardings=shardings,
         )  # fmt: skip
+
+
+def read_config(directory: Path) -> DecoderConfig:
+    """The architecture in ``config.json``.
+
+    Raises:
+      InputError: it is missing, or an architecture that is not supported.
+    """
+    return from_hub(read_json(directory / "config.json"), where=str(directory / "config.json"))
 
 
 SCORE = "score.weight"

@@ -52,14 +52,14 @@ class Scorer:
       config: which answers, and how several become one number.
       tokenizer: the policy's, which is the scorer's too.
       model: of the scorer.
-      params: of a model of its own; None where the policy scores, as it was or as it is.
+      load: reads the parameters of a model of its own; None where the policy scores, as it was or as it is.
       rows: their sizes.
     """
 
     config: ScorerConfig
     tokenizer: Tokenizer
     model: DecoderConfig
-    params: Params | None
+    load: Callable[[Mesh], Params] | None
     rows: RowConfig
 
     def judge(self, start: Params, step: StepConfig, mesh: Mesh) -> Judge:
@@ -70,7 +70,7 @@ class Scorer:
           step: says how rows are attended to, and how many logits are in memory at once.
           mesh: where parameters and rows lie, by the sharding table.
         """
-        frozen = start if self.params is None else self.params
+        frozen = start if self.load is None else self.load(mesh)
         frozen = None if self.config.model == "policy" else jax.device_put(frozen, sharding.shard(frozen, mesh))
         scores = make_scores(replace(step, model=self.model, temperature=1.0))
         laid = jax.jit(scores, out_shardings=NamedSharding(mesh, P(None, *sharding.ROWS)))

@@ -176,7 +176,7 @@ def test_who_scores():
     trees, questions = grown(**BUSHY)
     start, later = models.parameters(models.config()), models.parameters(models.config(), seed=7)
     for name, params, expected in (("reference", None, start), ("policy", None, later), ("a/directory", later, later)):
-        made = dataclasses.replace(scorer(model=name), params=params)
+        made = dataclasses.replace(scorer(model=name), load=params and (lambda mesh, params=params: params))
         judge = made.judge(start, steps.config("grpo", "token"), steps.mesh())
         found = made.potentials(trees, questions, functools.partial(judge, later))
         want = itertools.chain(*one_at_a_time(expected, made, trees, questions))
@@ -291,6 +291,15 @@ def test_a_scorer_and_its_column_need_each_other():
         run_settings.read(made)
 
 
+def test_a_scorer_that_does_not_fit_is_refused_before_the_warm_up(tmp_path):
+    mesh = small.one_device()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train.sharding, "make_mesh", lambda _: mesh)
+        with pytest.raises(InputError, match="'nowhere': no such directory"):
+            train.train(config(model="nowhere"), tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 def test_a_model_with_other_tokens_is_refused(tmp_path):
     policy = small.assembled().parts.policy
     with pytest.raises(
@@ -300,10 +309,10 @@ def test_a_model_with_other_tokens_is_refused(tmp_path):
     other = interop.tokenizer()
     cfg = interop.config("qwen2", tied=True, dtype="float32")
     export_model(tmp_path / "other", interop.parameters(cfg), cfg, other)
-    with pytest.raises(InputError, match=r"its tokenizer is not the policy's: \d+ ids against 520, and id \d+ is \[b'"):
+    with pytest.raises(InputError, match=r"its tokenizer is not the policy's: \d+ ids against \d+, and id \d+ is \[b'"):
         assemble.open_scorer(str(tmp_path / "other"), policy)
     export_model(tmp_path / "own", policy.params, policy.model, policy.tokenizer)
-    cfg, params = assemble.open_scorer(str(tmp_path / "own"), policy)
+    cfg, load = assemble.open_scorer(str(tmp_path / "own"), policy)
     assert cfg == policy.model
-    jax.tree.map(np.testing.assert_array_equal, params, jax.device_get(policy.params))
+    jax.tree.map(np.testing.assert_array_equal, load(small.one_device()), jax.device_get(policy.params))
     assert assemble.open_scorer("policy", policy) == (policy.model, None)
