@@ -14,7 +14,7 @@ import jax
 from ml_collections import ConfigDict
 
 from configs.quickstart import get_config
-from rlsearch import assemble, settings, train
+from rlsearch import assemble, settings
 from rlsearch import config as configs
 from rlsearch.models import decoder, sharding
 from rlsearch.models.sharding import MeshConfig
@@ -52,6 +52,8 @@ SECTIONS = ("expander", "reward", "notes", "scorer", "credit", "loss")
 
 def trains(method: ConfigDict, path: Path) -> None:
     """Two steps of the small run with a method's sections, after its warm-up; fails where something is not finite."""
+    from rlsearch import train  # here, since it defines flags: a run whose config imports this module has its own
+
     made = config(**{"rl.steps": 2, "rl.checkpoint_every": 2, "rl.snapshot_every": 0})
     for section in SECTIONS:
         made[section] = method[section]
