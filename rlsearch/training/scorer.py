@@ -72,7 +72,7 @@ class Scorer:
         """
         frozen = start if self.load is None else self.load(mesh)
         frozen = None if self.config.model == "policy" else jax.device_put(frozen, sharding.shard(frozen, mesh))
-        scores = make_scores(replace(step, model=self.model, temperature=1.0))
+        scores = make_scores(replace(step, model=self.model, temperature=1.0), mesh)
         laid = jax.jit(scores, out_shardings=NamedSharding(mesh, P(None, *sharding.ROWS)))
 
         def judge(trained: Params, rows: Rows, used: int):

@@ -31,7 +31,7 @@ def potentials(mesh, question: int, *, block: int) -> list[float]:
 
 def main(out: str, coordinator: str, process: int) -> None:
     jax.distributed.initialize(coordinator, num_processes=2, process_id=process)
-    np.save(f"{out}/{process}.npy", potentials(sharding.make_mesh(MeshConfig(-1, 1, 1)), process, block=1))
+    np.save(f"{out}/{process}.npy", potentials(sharding.make_mesh(MeshConfig(-1, 1, 1, 1)), process, block=1))
 
 
 if __name__ == "__main__":

@@ -154,8 +154,9 @@ def test_any_mesh_and_any_rows():
     trees, questions = grown(**BUSHY)
     expected = found_by(scorer(), trees, questions, steps.mesh())
     wide = scorer(rows=RowConfig(tokens=160, targets=100, block=8, blocks=1))
-    for made, mesh in ((wide, steps.mesh()), (wide, steps.mesh(data=2, fsdp=2, model=2))):
-        for one, other in zip(found_by(made, trees, questions, mesh), expected, strict=True):
+    cut = (steps.mesh(data=2, fsdp=2, model=2), steps.mesh(data=2, sequence=2, model=2))
+    for mesh in (steps.mesh(), *cut):
+        for one, other in zip(found_by(wide, trees, questions, mesh), expected, strict=True):
             assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
 
 
