@@ -152,13 +152,14 @@ def _backwards(
     first, last = ahead == 0, behind == 0
     lost = value if tokens.penalty is None else value + jnp.where(tokens.use, tokens.penalty, 0.0)
     within = slots.to_node_end(jnp.where(last, 0.0, discount * jnp.roll(value, -1, axis=-1) - lost), tokens, rate)
-    ended, begun, begun_within = _at(episodes, (lost, last), (value, first), (within, first))
+    ended, begun = _at(episodes, (lost, last), (discount * value + rate * within, first))
     own = earned - ended
     # What the first token of a node is to the sampled token before it, d and A in one: other nodes pass it on.
-    across = jnp.where(episodes.acts, jnp.power(rate, episodes.tokens), 1.0)
-    entered = discount * begun + rate * begun_within + across * own
+    powers = jnp.power(rate, jnp.arange(value.shape[-1] + 1, dtype=value.dtype))  # no node has more tokens than a row
+    across = episodes.along(powers[jnp.asarray(episodes.nodes.tokens)])
+    entered = begun + across * own
     onward = layouts.to_go(entered, across)
-    return Track(own + _later(onward), jnp.power(rate, behind.astype(value.dtype)), within)
+    return Track(own + _later(onward), powers[behind], within)
 
 
 def _added(episodes: Episodes, track: Track, x: Float[Array, "M R S"]) -> Track:
@@ -209,12 +210,13 @@ def _of_nodes(episodes: Episodes, track: Track) -> tuple[Float[Array, "L D"], Fl
     """Mean and population variance of the track over the tokens of each node on each path."""
     tokens, n = _tokens(episodes), episodes.nodes.end.shape[0]
     pair = jnp.stack([track.decay, track.offset], axis=-1)
-    length = jnp.maximum(slots.node_sum(jnp.ones_like(track.decay), tokens, n), 1.0)[:, None]
-    mean = slots.node_sum(pair, tokens, n) / length
+    length = jnp.maximum(jnp.asarray(episodes.nodes.tokens, pair.dtype), 1.0)
+    mean = slots.node_sum(pair, tokens, n) / length[:, None]
     left = pair - mean[tokens.node]
-    squares = slots.node_sum(jnp.concatenate([jnp.square(left), left.prod(-1, keepdims=True)], -1), tokens, n) / length
-    decay, offset, *squares = jnp.moveaxis(episodes.along(jnp.concatenate([mean, squares], axis=-1)), -1, 0)
-    variance = jnp.square(track.node) * squares[0] + squares[1] + 2.0 * track.node * squares[2]
+    squares = slots.node_sum(left[..., :, None] * left[..., None, :], tokens, n) / length[:, None, None]
+    decay, offset = (episodes.along(mean[:, i]) for i in range(2))
+    squares = [episodes.along(squares[:, i, j]) for i, j in ((0, 0), (0, 1), (1, 1))]
+    variance = jnp.square(track.node) * squares[0] + 2.0 * track.node * squares[1] + squares[2]
     return decay * track.node + offset, jnp.maximum(variance, 0.0)
 
 

@@ -45,7 +45,7 @@ def potential_shaping(
         rate = turn_discount(episodes, discount)
         shaping, size = layouts.to_go(shaping, rate), layouts.to_go(size, rate)
     if relative:
-        shaping, varies = steps.among_turns(episodes, shaping, size, episodes.by_question, scale=scale)
+        shaping, varies = steps.among_turns(episodes, shaping, size.max(axis=1), episodes.by_question, scale=scale)
     else:
         shaping = steps.settled(shaping, size)
         varies = (episodes.acts & (shaping != 0)).any(axis=1)

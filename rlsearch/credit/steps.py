@@ -92,15 +92,21 @@ def last_act(episodes: Episodes) -> Bool[Array, "L D"]:
 
 
 def among_turns(
-    episodes: Episodes, x: Float[Array, "L D"], size: Float[Array, "L D"], groups: Groups, *, scale: bool
+    episodes: Episodes, x: Float[Array, "L D"], size: Float[Array, "L"], groups: Groups, *, scale: bool
 ) -> tuple[Float[Array, "L D"], Bool[Array, "L"]]:
     """x at every turn relative to the scored turns of its group, and the paths with a turn in a group that varies.
 
     Every (path, turn) is one entry: a turn that several paths share counts once for each, as in their own rollouts.
+    ``size`` is that of the numbers on each path; the largest of a question counts.
     """
     use = episodes.acts & episodes.scored[:, None]
-    value, varies = relative(x, size, use, groups, scale=scale)
-    return value, (varies & use).any(axis=1)
+    found = segments.moments(x, use, groups)
+    largest = segments.highest(size, episodes.scored, episodes.by_question)
+    varies = use & (found.extent > ROUNDING * jnp.maximum(largest, 0.0)[:, None])
+    value = jnp.where(varies, x - found.mean, 0.0)
+    if scale:
+        value = value / jnp.where(varies & (found.deviation > 0), found.deviation, 1.0)
+    return value, varies.any(axis=1)
 
 
 def turns_of_question(episodes: Episodes) -> Groups:

@@ -86,7 +86,7 @@ def turn_centred(episodes: Episodes, *, coefficient: float, over: str, scale: bo
         group = steps.turns_of_question(episodes)
     else:
         raise InputError(f"turn_centred: over={over!r} is neither 'episode' nor 'turn'")
-    centred, moves = steps.among_turns(episodes, change, jnp.abs(change), group, scale=False)
+    centred, moves = steps.among_turns(episodes, change, jnp.abs(change).max(axis=1), group, scale=False)
     return algebra.advantages(episodes, episodes.everywhere(outcome) + coefficient * centred, varies | moves)
 
 
@@ -100,7 +100,9 @@ def process_outcome(episodes: Episodes, *, coefficient: float, to_go: bool, scal
     """
     outcome, varies = among(episodes, episodes.by_question, scale=scale)
     earned = _step_rewards(episodes)
-    process, differs = steps.among_turns(episodes, earned, jnp.abs(earned), episodes.by_question, scale=scale)
+    process, differs = steps.among_turns(
+        episodes, earned, jnp.abs(earned).max(axis=1), episodes.by_question, scale=scale
+    )
     process = jnp.where(episodes.acts, process, 0.0)
     if to_go:
         process = layouts.to_go(process)
@@ -116,10 +118,10 @@ def _rewards(episodes: Episodes) -> Float[Array, "L D"]:
     return _step_rewards(episodes) + jnp.where(steps.last_act(episodes), episodes.reward[:, None], 0.0)
 
 
-def _returns(episodes: Episodes, discount: float) -> tuple[Float[Array, "L D"], Float[Array, "L D"]]:
-    """Discounted returns from each turn on, and the size of what they are sums of."""
-    rate, earned = turn_discount(episodes, discount), _rewards(episodes)
-    return layouts.to_go(earned, rate), layouts.to_go(jnp.abs(earned), rate)
+def _returns(episodes: Episodes, discount: float) -> tuple[Float[Array, "L D"], Float[Array, "L"]]:
+    """Discounted returns from each turn on, and the size of what a path's are sums of."""
+    earned = _rewards(episodes)
+    return layouts.to_go(earned, turn_discount(episodes, discount)), jnp.abs(earned).sum(axis=1)
 
 
 def turn_discount(episodes: Episodes, discount: float) -> Float[Array, "L D"]:

@@ -114,10 +114,8 @@ def moments(
     """Count, mean, population deviation and extent of x over ``use`` in each entry's group."""
     given = [x, -x] if size is None else [x, -x, size]
     high, low, *size = _reduce([jnp.where(use, y, -jnp.inf) for y in given], groups, -jnp.inf)
-    origin = jnp.where(jnp.isfinite(high), high, 0.0)
+    origin = jnp.where(jnp.isfinite(high), 0.5 * (high - low), 0.0)  # of equal values, that value
     count, above = _reduce([use.astype(x.dtype), jnp.where(use, x - origin, 0.0)], groups, 0.0)
     mean = origin + above / jnp.maximum(count, 1.0)
-    left = jnp.where(use, x - mean, 0.0)  # takes what rounding the first has left
-    rest, square = (y / jnp.maximum(count, 1.0) for y in _reduce([left, jnp.square(left)], groups, 0.0))
-    deviation = jnp.sqrt(jnp.maximum(square - jnp.square(rest), 0.0))
-    return Moments(count, mean + rest, deviation, high + low, *size or [None])
+    (square,) = _reduce([jnp.where(use, jnp.square(x - mean), 0.0)], groups, 0.0)
+    return Moments(count, mean, jnp.sqrt(square / jnp.maximum(count, 1.0)), high + low, *size or [None])
