@@ -106,6 +106,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 10,
+            "lora": None,
             "values": None,
             "critic_optimizer": None,
             "critic_trunk": None,

@@ -156,6 +156,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 280,
+            "lora": None,
             "values": None,
             "critic_optimizer": None,
             "critic_trunk": None,

@@ -73,7 +73,7 @@ def prepare(config: ConfigDict, topology: str, *, model: str | None) -> Prepared
     step = StepConfig(
         model=decoder, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=_attention(read, shapes),
-        logp_chunk=read.rl.logp_chunk, critic_trunk=read.rl.critic_trunk,
+        logp_chunk=read.rl.logp_chunk, critic_trunk=read.rl.critic_trunk, lora=read.rl.lora,
     )  # fmt: skip
     return Prepared(chip, read, mesh, shapes, step)
 

@@ -13,7 +13,9 @@ from rlsearch.credit.registry import CreditConfig
 from rlsearch.errors import InputError, nearest
 from rlsearch.losses import policy
 from rlsearch.losses.policy import LossConfig
-from rlsearch.models import decoder
+from rlsearch.models import decoder, lora
+from rlsearch.models.decoder import DecoderConfig
+from rlsearch.models.lora import LoraConfig
 from rlsearch.models.sharding import MeshConfig
 from rlsearch.models.value import TRUNKS
 from rlsearch.rewards.likelihood import ScorerConfig
@@ -73,6 +75,7 @@ def read(config: ConfigDict) -> Settings:
     registry.check_notes(settings.credit, settings.notes.names)
     _check_critic(settings)
     _check_trunk(settings.rl)
+    _check_lora(config.policy, settings.rl.lora)
     rehearse(settings.credit, settings.loss, weights=settings.reward.weights, notes=settings.notes.names)
     if settings.notes.persistent != (settings.rl.values is not None):
         raise InputError(
@@ -117,6 +120,13 @@ def _check_trunk(rl: RlConfig) -> None:
         )
     if rl.critic_trunk not in (None, *TRUNKS):
         raise InputError(f"config.rl.critic_trunk {rl.critic_trunk!r}: unknown{nearest(rl.critic_trunk, TRUNKS)}")
+
+
+def _check_lora(section: ConfigDict, config: LoraConfig | None) -> None:
+    """Refuses an adapter of what a new model has not; imported ones are known once they are read."""
+    if config is not None and "model" in section:
+        fields = ConfigDict({**section.model, "vocab_size": section.vocab_size})
+        lora.check(config, configs.read(fields, DecoderConfig, "config.policy.model"))
 
 
 def check_shares(settings: Settings, mesh: Mesh, *, processes: int) -> None:

@@ -16,11 +16,12 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from rlsearch import command, lines, settings
-from rlsearch.assemble import Parts, assemble, meet, open_scorer
+from rlsearch.assemble import HuggingFacePolicy, Parts, assemble, meet, open_scorer, read_policy
 from rlsearch.errors import InputError
 from rlsearch.evaluation.evaluate import evaluate
+from rlsearch.interop.adapter import export_adapter
 from rlsearch.interop.export import export_model
-from rlsearch.models import decoder, sharding
+from rlsearch.models import decoder, lora, sharding
 from rlsearch.models.decoder import Params
 from rlsearch.report import report
 from rlsearch.settings import Settings
@@ -57,6 +58,8 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     parts = assemble(config, path, writes=workdir.writes, mesh=mesh)
     if read.scorer is not None:
         open_scorer(read.scorer.model, parts.policy)  # so that one that does not fit is refused before the warm-up
+    if read.rl.lora is not None:
+        lora.check(read.rl.lora, parts.policy.model)
     seconds = {"prepare": time.monotonic() - begun}
     params = parts.policy.params
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
@@ -65,7 +68,9 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), workdir, step=0))
     say(workdir, lines.evaluated("before", before))
     state, seconds["rl"] = _reinforce(read, config.seed, parts, params, mesh, workdir)
-    local = sharding.to_local(state.params, mesh)
+    start = None if read.rl.lora is None else sharding.to_local(params, mesh)
+    trained = sharding.to_local(state.params, mesh)
+    local = make_step_config(read, parts).policy(trained, start)
     after, spent = timed(lambda: measure(parts, local, workdir, step=read.rl.steps))
     seconds["evaluate"] += spent
     say(workdir, lines.evaluated("after", after))
@@ -74,7 +79,7 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
         "peak_gb": peak_gb(), "parameters": decoder.parameter_count(local), "export": str(path / "export"),
     }  # fmt: skip
     if workdir.writes:
-        export_model(path / "export", local, parts.policy.model, parts.policy.tokenizer)
+        export(read, config, path, parts, trained, start)
         workdir.write_json("summary.json", summary)
         page = report(path)
         say(workdir, lines.finished(summary, page))
@@ -120,7 +125,7 @@ def make_step_config(read: Settings, parts: Parts) -> StepConfig:
     return StepConfig(
         model=parts.policy.model, credit=read.credit, loss=read.loss, weights=read.reward.weights,
         temperature=read.sampling.temperature, remat=read.rl.remat, attention=read.rl.attention,
-        logp_chunk=read.rl.logp_chunk, critic_trunk=read.rl.critic_trunk,
+        logp_chunk=read.rl.logp_chunk, critic_trunk=read.rl.critic_trunk, lora=read.rl.lora,
     )  # fmt: skip
 
 
@@ -140,6 +145,25 @@ def measure(parts: Parts, params: Params, workdir: Workdir, *, step: int) -> dic
     record = evaluate(parts.engine, parts.scene, params, parts.task.heldout, stage=STAGE, step=step, name="heldout")
     workdir.append("evaluations.jsonl", record)
     return record
+
+
+def export(read: Settings, config: ConfigDict, path: Path, parts: Parts, trained: Params, start: Params | None) -> None:
+    """The policy as ``path / "export"``; with LoRA that is the sum, and the adapter alone is ``path / "adapter"``.
+
+    What the adapter is of is where the config says, or ``path / "base"`` where that is no directory of Hugging Face's
+    or where a warm-up changed it.
+    """
+    model, tokenizer = parts.policy.model, parts.policy.tokenizer
+    if read.rl.lora is None:
+        export_model(path / "export", trained, model, tokenizer)
+        return
+    export_model(path / "export", lora.merge({**start, **trained}, read.rl.lora), model, tokenizer)
+    spec, base = read_policy(config.policy), path / "base"
+    if isinstance(spec, HuggingFacePolicy) and read.warmup is None:
+        base = Path(spec.path)
+    else:
+        export_model(base, start, model, tokenizer)
+    export_adapter(path / "adapter", trained, model, read.rl.lora, base=str(base.absolute()))
 
 
 def timed(work):

@@ -21,8 +21,9 @@ from launch.planning import flops
 from launch.planning.compiled import Compiled, compiled
 from launch.planning.flops import Work
 from rlsearch.errors import InputError
-from rlsearch.models import attention_blocked, decoder, sharding, value
+from rlsearch.models import attention_blocked, decoder, lora, sharding, value
 from rlsearch.models.decoder import DecoderConfig
+from rlsearch.models.lora import LoraConfig
 from rlsearch.models.sharding import MeshConfig
 from rlsearch.sampling import engine
 from rlsearch.settings import Settings
@@ -95,8 +96,9 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
         critic = _state(
             _placed(jax.eval_shape(partial(value.start, trunk=step.critic_trunk), params), mesh), critic_optimizer, mesh
         )
-    state = replace(_state(params, optimizer, mesh), critic=critic)
-    reference = params if step.loss.reference else None
+    adapter = _adapter(step.model, step.lora, mesh)
+    state = replace(_state(adapter or params, optimizer, mesh), critic=critic)
+    reference = params if step.start else None
     old = _array((shapes.blocks, shapes.rows, shapes.targets), np.float32, mesh, P(None, *sharding.ROWS))
     arguments = (state, reference, _rows(shapes, mesh), _nodes(shapes, read, mesh), old)
 
@@ -114,9 +116,10 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
         _pairs(shapes),
         _parts(
             {
-                "parameters": state.params,
+                "parameters": params,
+                "adapter": adapter or None,
                 "optimiser": state.opt_state,
-                "reference": reference,
+                "reference": None if step.lora else reference,  # with an adapter it is what that is added to
                 "critic": critic,
                 "batch": arguments[2:],
             }
@@ -127,9 +130,10 @@ def training(step: StepConfig, read: Settings, shapes: Shapes, mesh: Mesh) -> Pr
 def scoring(step: StepConfig, shapes: Shapes, mesh: Mesh) -> Program:
     """Log-probabilities of a batch's sampled tokens under given parameters."""
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), step.model)), mesh)
+    params |= _adapter(step.model, step.lora, mesh)
 
     def build(config: StepConfig, mesh: Mesh) -> Callable:
-        return partial(_bound, steps.make_scores(config, mesh), shapes.blocks)
+        return partial(_bound, steps.make_scores(config, mesh), shapes.blocks, config.lora)
 
     return Program(
         "log-probabilities",
@@ -157,8 +161,19 @@ def _pairs(shapes: Shapes) -> int:
     return blocks * (blocks + 1) // 2
 
 
-def _bound(scores, blocks, params, rows):
-    return scores.__wrapped__(params, rows, blocks)
+def _bound(scores, blocks, config: LoraConfig | None, params, rows):
+    return scores.__wrapped__(_whole(params, config), rows, blocks)
+
+
+def _adapter(model: DecoderConfig, config: LoraConfig | None, mesh: Mesh) -> dict[str, Any]:
+    """What is beside the parameters: with LoRA an adapter."""
+    if config is None:
+        return {}
+    return _placed(jax.eval_shape(lambda: lora.init(jax.random.key(0), model, config)), mesh)
+
+
+def _whole(params: dict[str, Any], config: LoraConfig | None) -> dict[str, Any]:
+    return params if config is None else lora.attach(params, config)
 
 
 def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
@@ -168,6 +183,7 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
     capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
     model = replace(model, param_dtype=model.dtype)
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), model)), mesh)
+    params |= _adapter(model, read.rl.lora, mesh)
     over = ("data", "fsdp", "sequence")
     shares = math.prod(mesh.shape[axis] for axis in over)
     if slots % shares or model.n_kv_heads % mesh.shape["model"]:
@@ -189,8 +205,8 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
 
     def function(params, cache, call, table, ends, temperature):
         return engine._write.__wrapped__(
-            params, cache, call, table, ends, temperature, cfg=model, limit=sampling.max_turn_tokens, accept=1,
-            whole=True,
+            _whole(params, read.rl.lora), cache, call, table, ends, temperature, cfg=model,
+            limit=sampling.max_turn_tokens, accept=1, whole=True,
         )  # fmt: skip
 
     return Program(

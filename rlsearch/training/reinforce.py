@@ -15,8 +15,9 @@ from tqdm import tqdm
 
 from rlsearch.envs.types import Question
 from rlsearch.errors import InputError
-from rlsearch.models import sharding, value
+from rlsearch.models import lora, sharding, value
 from rlsearch.models.decoder import Params
+from rlsearch.models.lora import LoraConfig
 from rlsearch.training import snapshots
 from rlsearch.training.checkpoint import open_checkpoints
 from rlsearch.training.collect import Batch, BatchConfig, Collector
@@ -29,6 +30,7 @@ from rlsearch.training.workdir import Workdir
 from rlsearch.tree.check import check
 
 STAGE = "rl"
+ADAPTER = 2**31 - 1  # folded into the seed's key for a fresh adapter; steps are numbered below
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class RlConfig:
     steps: int
     batch: BatchConfig
     optimizer: OptimizerConfig
+    lora: LoraConfig | None  # an adapter that is all of the policy that is trained; None trains the whole
     values: ValueConfig | None  # values of questions that outlive a step, where a note reads them
     critic_optimizer: OptimizerConfig | None  # of the critic, where credit or the loss reads one
     critic_trunk: str | None  # of the critic, where there is one: one of value.TRUNKS
@@ -67,20 +70,24 @@ def reinforce(
 ) -> tuple[TrainState, float]:
     """Trains ``params``; goes on from the newest checkpoint where there is one, as if it had not stopped.
 
+    With LoRA they stay as they are, and an adapter of theirs is trained: it alone has a state of the optimizer and is
+    in checkpoints. A reference policy is then what it is added to, and so is what the sampler reads: no second copy.
+
     Args:
       questions: to learn from.
       collector: writes the rollouts.
-      evaluate: called with the number of updates and a local copy of the parameters, every ``evaluate_every`` steps.
+      evaluate: called with the number of updates and a local copy of the policy, every ``evaluate_every`` steps.
 
     Returns:
-      The state, and the seconds that the stage took, those before an interruption included.
+      The state (with LoRA of the adapter), and the seconds that the stage took, those before an interruption included.
 
     Raises:
       InputError: a step that was not finite (the batch is saved in the workdir), or whose log-probabilities are not
         those that the sampler recorded.
     """
-    state, optimizer, critic_optimizer = _start(config, params, step_config, mesh)
-    reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.loss.reference else None
+    state, optimizer, critic_optimizer = _begin(config, step_config, params, mesh, seed=seed)
+    reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.start else None
+    local, policy = _local(step_config, reference, mesh), partial(step_config.policy, start=reference)
     judge = None if collector.scorer is None else collector.scorer.judge(reference or params, step_config, mesh)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
@@ -98,11 +105,14 @@ def reinforce(
         step = make_policy_step(step_config, optimizer, mesh, critic_optimizer=critic_optimizer)
         scores = make_scores(step_config, mesh) if step_config.loss.mismatch is not None else None
         values = make_values(step_config, mesh) if step_config.critic and config.updates_per_batch > 1 else None
-        before = partial(_before, scores, values)
+        before = partial(_before, policy, scores, values)
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
-                batch = _collect(collector, state, next(stream), judge, seed=seed, number=number, mesh=mesh)
+                said = judge and partial(judge, policy(state.params))
+                batch = _collect(
+                    collector, local(state), next(stream), said, seed=seed, number=number, version=state.step
+                )
                 if number == begun + 1:
                     check(batch.forest)
                 state, metrics, worth = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
@@ -121,7 +131,7 @@ def reinforce(
                 if config.snapshot_every and (number == 1 or number % config.snapshot_every == 0):
                     _snapshot(batch, worth, collector, workdir, number, config.snapshot_trees)
                 if config.evaluate_every and number % config.evaluate_every == 0 and number < config.steps:
-                    evaluate(number, sharding.to_local(state.params, mesh))
+                    evaluate(number, local(state))
                 # Last: what a step leaves behind must be there when a later run goes on from its checkpoint.
                 if number % config.checkpoint_every == 0 or number == config.steps:
                     record = {"seconds": row["time"], "questions": stream.get_state()}
@@ -131,36 +141,41 @@ def reinforce(
         return state, spent + time.monotonic() - clock
 
 
-def _start(config: RlConfig, params: Params, step_config: StepConfig, mesh: Mesh):
-    """The state before the first update, its optimizer, and the critic's where there is one."""
+def _begin(config: RlConfig, step_config: StepConfig, params: Params, mesh: Mesh, *, seed: int):
+    """The state before any step, of the parameters or an adapter of theirs, and the optimizers of policy and critic."""
     steps = config.steps * config.updates_per_batch
     optimizer, critic, critic_optimizer = make_optimizer(config.optimizer, steps=steps), None, None
     if step_config.critic:
         critic_optimizer = make_optimizer(config.critic_optimizer, steps=steps)
         critic = fresh(value.start(params, trunk=config.critic_trunk), critic_optimizer, mesh)
+    if step_config.lora is not None:
+        params = lora.init(jax.random.fold_in(jax.random.key(seed), ADAPTER), step_config.model, step_config.lora)
     return fresh(params, optimizer, mesh, critic=critic), optimizer, critic_optimizer
 
 
-def _collect(collector: Collector, state: TrainState, questions, judge, *, seed: int, number: int, mesh: Mesh) -> Batch:
+def _local(config: StepConfig, start: Params | None, mesh: Mesh) -> Callable[[TrainState], Params]:
+    """The policy of a state on this process's first device; what an adapter is added to is gathered once."""
+    start = None if config.lora is None else sharding.to_local(start, mesh)
+    return lambda state: config.policy(sharding.to_local(state.params, mesh), start)
+
+
+def _collect(collector: Collector, policy: Params, questions, judge, *, seed: int, number: int, version) -> Batch:
     process = jax.process_index()
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), process)
     rng = np.random.default_rng([seed, 4, number, process])
-    return collector.collect(
-        sharding.to_local(state.params, mesh), questions, key=key, rng=rng, version=int(state.step),
-        judge=judge and partial(judge, state.params),
-    )  # fmt: skip
+    return collector.collect(policy, questions, key=key, rng=rng, version=int(version), judge=judge)
 
 
-def _before(scores, values, state: TrainState, rows, blocks):
+def _before(policy, scores, values, state: TrainState, rows, blocks):
     """What policy and critic say before the first update on a batch, each where it is asked for.
 
     ``scores``, where given, says what the policy is by the trainer's own reckoning: ratios are then relative to it, and
     the loss corrects for the sampler's. ``values`` is for critics that are updated more than once on a batch.
     """
-    old_logp = None if scores is None else scores(state.params, rows, blocks)
+    old_logp = None if scores is None else scores(policy(state.params), rows, blocks)
     if values is None:
         return old_logp, None
-    return old_logp, values(value.whole(state.critic.params, state.params), rows, blocks)
+    return old_logp, values(value.whole(state.critic.params, policy(state.params)), rows, blocks)
 
 
 def _update(step, before, state: TrainState, reference, batch: Batch, mesh: Mesh, updates: int):

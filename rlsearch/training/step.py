@@ -30,9 +30,10 @@ from rlsearch.losses import logprob, policy, targets
 from rlsearch.losses.policy import LossConfig
 from rlsearch.losses.targets import Given
 from rlsearch.models import attention as attentions
-from rlsearch.models import decoder, sharding, value
+from rlsearch.models import decoder, lora, sharding, value
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.models.layout import ALONE, Layout
+from rlsearch.models.lora import LoraConfig
 from rlsearch.training.state import TrainState
 from rlsearch.tree.forest import Nodes, Rows
 
@@ -50,6 +51,16 @@ class StepConfig:
     attention: str  # of rows: one of attention.IMPLEMENTATIONS
     logp_chunk: int  # targets of a row whose logits are in memory at once, 0 for all (``logprob.score_hidden``)
     critic_trunk: str | None  # of the critic, where there is one: one of value.TRUNKS
+    lora: LoraConfig | None  # of the policy, where an adapter is all of it that is trained
+
+    @property
+    def start(self) -> bool:
+        """Whether a step reads the parameters that the stage starts from: as reference policy, or under an adapter."""
+        return self.loss.reference or self.lora is not None
+
+    def policy(self, trained: Params, start: Params | None) -> Params:
+        """The policy: the parameters that are trained, or those of the start with the adapter that is."""
+        return trained if self.lora is None else lora.attach({**start, **trained}, self.lora)
 
     @property
     def critic(self) -> bool:
@@ -83,6 +94,7 @@ def policy_step(
     ``rows`` are [M, R, ...], ``blocks`` says how many of the M are used, ``nodes`` is the whole batch's table,
     ``reference`` the parameters of the reference policy, or None where nothing reads it, and ``old_logp`` [M, R, S] the
     log-probabilities of the policy before the first update on this batch, or None to take the sampler's for them.
+    With LoRA the state has the adapter alone, and ``reference`` the frozen parameters under it: one copy is both.
     ``old_value`` [M, R, S] is what the critic said then, or None where this is the first update: credit is computed
     from it, so that it does not move with the critic.
     """
@@ -92,12 +104,13 @@ def policy_step(
     score = partial(target_logps, model=config.model, **head, **kinds)
     judge = partial(target_values, model=config.model, **kinds)
 
-    def models(params, rows: Rows):
+    def models(reference, params, rows: Rows):
+        whole = config.policy(params["policy"], reference)
         if config.critic and config.critic_trunk != "own":
-            states = _before_targets(params["policy"], config.model, rows, **kinds)
+            states = _before_targets(whole, config.model, rows, **kinds)
             said = value.on_states(params["critic"], states, trunk=config.critic_trunk)
-            return *_logps(params["policy"], config.model, states, rows, layout=kinds["layout"], **head), said
-        logp, entropy = score(params["policy"], rows=rows)
+            return *_logps(whole, config.model, states, rows, layout=kinds["layout"], **head), said
+        logp, entropy = score(whole, rows=rows)
         return logp, entropy, judge(params["critic"], rows=rows) if config.critic else None
 
     def step(
@@ -107,9 +120,11 @@ def policy_step(
         params = {"policy": state.params, "critic": state.critic.params if config.critic else None}
         use = (rows.target >= 0) & (jnp.arange(len(rows.target))[:, None, None] < blocks)
         old_logp = rows.behavior_logp if old_logp is None else old_logp
-        reference_logp = reference and _each(lambda block: score(reference, rows=block)[0], rows, blocks)
+        reference_logp = None
+        if config.loss.reference:
+            reference_logp = _each(lambda block: score(reference, rows=block)[0], rows, blocks)
         if config.critic and old_value is None:
-            critic = value.whole(params["critic"], params["policy"])
+            critic = value.whole(params["critic"], config.policy(params["policy"], reference))
             old_value = _each(lambda block: judge(critic, rows=block), rows, blocks)
         slots = Slots(rows.target_node, use, old_value, policy.penalty(config.loss, use, old_logp, reference_logp))
         credit = estimate(
@@ -127,9 +142,9 @@ def policy_step(
             return policy.objective(config.loss, made, batch)
 
         if config.loss.whole:
-            found = _in_two_passes(models, objective, params, rows, given, blocks)
+            found = _in_two_passes(partial(models, reference), objective, params, rows, given, blocks)
         else:
-            found = _in_one_pass(models, objective, params, rows, given, blocks)
+            found = _in_one_pass(partial(models, reference), objective, params, rows, given, blocks)
         loss, sums, grads = found
         count = jnp.maximum(sums.pop("targets"), 1.0)
         metrics = {name: value if name.startswith("term_") else value / count for name, value in sums.items()}

@@ -112,6 +112,7 @@ def config(attention: str) -> StepConfig:
         attention=attention,
         logp_chunk=0,
         critic_trunk=None,
+        lora=None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -12,6 +13,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
+from ml_collections import ConfigDict
 
 from launch.planning import chips, flops, hlo, programs
 from rlsearch import settings
@@ -23,8 +25,11 @@ from tests import small
 from tests.house.files import ROOT
 from tests.launch.plans import PLANS
 from tests.models import small as small_model
+from tests.training import steps
+from tests.training.stages import KL
 
 A, B = jax.ShapeDtypeStruct((4, 8), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32)
+STEP = {"credit": {"estimator": "grpo", "scale": True, "drop_equal": True}, "loss": {}}
 PRODUCT = 2 * 4 * 8 * 16  # operations of A @ B
 
 
@@ -284,3 +289,22 @@ def test_a_step_that_does_not_fit_says_what_to_change():
     assert "config.rl.remat=full" in advice[2] and "config.rl.logp_chunk=256" in advice[3]
     assert len(advice[4:]) == 3 and all(" GiB " in line and " at " in line for line in advice[4:])
     assert any("at rlsearch/" in line for line in advice[4:])
+
+
+def test_with_an_adapter_a_plan_keeps_one_copy_and_the_optimiser_of_the_adapter_alone():
+    """Traced, not compiled: every program takes what it is given."""
+    changes = {"loss.kl": KL, "rl.lora": ConfigDict({"rank": 2, "alpha": 4.0, "matrices": ("q", "down")})}
+    config = small.config(**changes)
+    read, model = settings.read(config), small_model.config()
+    mesh = programs.make_mesh(MeshConfig(data=2, fsdp=2, sequence=1, model=2), jax.devices())
+    step = dataclasses.replace(steps.make(**STEP), model=model, lora=read.rl.lora, weights=read.reward.weights)
+    shapes = programs.shapes(config, read, mesh)
+    made = [programs.training(step, read, shapes, mesh), programs.scoring(step, shapes, mesh)]
+    for program in [*made, programs.decoding(model, read, mesh)]:
+        jax.eval_shape(program.function, *program.arguments)
+    held = made[0].held()
+    assert "reference" not in held
+    layers, width, rank = 2, 16, 2
+    numbers = (width * rank / 2 + rank * 4 * 6 / 2) + (24 * rank / 2 + rank * width / 2)  # of a chip, fsdp and model 2
+    assert held["adapter"] == 4 * layers * numbers
+    assert held["optimiser"] == 2 * held["adapter"] + 2 * 4  # and two counts

@@ -53,6 +53,7 @@ def make(credit: dict, loss: dict, *, trunk: str = "own") -> StepConfig:
         temperature=0.7,
         remat=False,
         attention="dense",
+        lora=None,
         logp_chunk=4,  # does not divide the targets of a row; the twin by paths has every logit at once
         critic_trunk=trunk,
     )
@@ -95,7 +96,7 @@ def take(
     rows, used, nodes = batch(forest, **shape)
     old_logp = None if old is None else batch(replace(forest, behavior_logp=old), **shape)[0].behavior_logp
     state = fresh(params, GRADIENT, mesh, critic=critic and fresh(critic, GRADIENT, mesh))
-    reference = jax.device_put(reference, sharding.shard(reference, mesh)) if step.loss.reference else None
+    reference = jax.device_put(reference, sharding.shard(reference, mesh)) if step.start else None
     optimizers = {"critic_optimizer": GRADIENT} if critic is not None else {}
     state, metrics, credit = compiled(step, GRADIENT, mesh, **optimizers)(
         state, reference, sharding.to_global(rows, mesh), used, nodes, sharding.to_global(old_logp, mesh)
