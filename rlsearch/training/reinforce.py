@@ -88,7 +88,7 @@ def reinforce(
     state, optimizer, critic_optimizer = _begin(config, step_config, params, mesh, seed=seed)
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.start else None
     local, policy = _local(step_config, reference, mesh), partial(step_config.policy, start=reference)
-    judge = None if collector.scorer is None else collector.scorer.judge(reference or params, step_config, mesh)
+    judge = _judge(collector, policy, reference or params, step_config, mesh)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
@@ -109,10 +109,7 @@ def reinforce(
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
-                said = judge and partial(judge, policy(state.params))
-                batch = _collect(
-                    collector, local(state), next(stream), said, seed=seed, number=number, version=state.step
-                )
+                batch = _collect(collector, state, local, judge, next(stream), seed=seed, number=number)
                 if number == begun + 1:
                     check(batch.forest)
                 state, metrics, worth = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
@@ -159,11 +156,21 @@ def _local(config: StepConfig, start: Params | None, mesh: Mesh) -> Callable[[Tr
     return lambda state: config.policy(sharding.to_local(state.params, mesh), start)
 
 
-def _collect(collector: Collector, policy: Params, questions, judge, *, seed: int, number: int, version) -> Batch:
+def _judge(collector: Collector, policy, start: Params, config: StepConfig, mesh: Mesh):
+    """Of a state: what says the log-probabilities of rows to the scorer, or None where there is none."""
+    if collector.scorer is None:
+        return lambda state: None
+    judge = collector.scorer.judge(start, config, mesh)
+    return lambda state: partial(judge, policy(state.params))
+
+
+def _collect(collector: Collector, state: TrainState, local, judge, questions, *, seed: int, number: int) -> Batch:
     process = jax.process_index()
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), process)
     rng = np.random.default_rng([seed, 4, number, process])
-    return collector.collect(policy, questions, key=key, rng=rng, version=int(version), judge=judge)
+    return collector.collect(
+        local(state), questions, key=key, rng=rng, version=int(state.step), judge=judge(state)
+    )  # fmt: skip
 
 
 def _before(policy, scores, values, state: TrainState, rows, blocks):
