@@ -77,6 +77,7 @@ def get_config() -> ConfigDict:
     # Reward, credit, loss.
     config.reward = ConfigDict({"terms": (("exact_match", 1.0),)})
     config.notes = ()
+    config.scorer = None
     config.credit = ConfigDict({"estimator": "grpo", "scale": True, "drop_equal": True})
     config.loss = ConfigDict(
         {
@@ -92,8 +93,10 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 500,
+            "lora": None,
             "values": None,
             "critic_optimizer": None,
+            "critic_trunk": None,
             "updates_per_batch": 1,
             "checkpoint_every": 20,
             "keep": 2,

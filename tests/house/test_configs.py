@@ -7,7 +7,8 @@ import difflib
 import pytest
 from ml_collections import ConfigDict
 
-from tests.house.golden import CONFIGS, GOLDEN, REWRITE, configs, expand, golden, reviewed
+from rlsearch import settings
+from tests.house.golden import CONFIGS, GOLDEN, REWRITE, configs, expand, golden, load, reviewed
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,12 @@ def test_a_config_is_what_was_reviewed(name):
     if kept != now:
         changes = "".join(difflib.unified_diff(kept.splitlines(True), now.splitlines(True), "reviewed", "now", n=0))
         pytest.fail(f"configs/{name}.py changed. If that is meant, {REWRITE} and commit:\n{changes}", pytrace=False)
+
+
+@pytest.mark.parametrize("name", [name for name in configs() if not name.startswith("methods/")])
+def test_a_config_is_one_of_a_run(name):
+    """Nothing is missing or left over; those of methods are read in tests/test_methods.py."""
+    settings.read(load(name))
 
 
 @pytest.mark.parametrize("name", configs())
