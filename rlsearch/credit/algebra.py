@@ -71,8 +71,7 @@ class Episodes:
         """``outcome`` less the penalty of the episode's tokens, over all its contexts."""
         if self.penalty is None:
             return self.outcome
-        total = jax.ops.segment_sum(self.along(self.penalty).sum(axis=1), self.episode, self.episode.shape[0])
-        return jnp.where(self.scored, self.outcome - total[self.episode], 0.0)
+        return jnp.where(self.scored, self.outcome - self.over_episode(self.along(self.penalty)), 0.0)
 
     @cached_property
     def outcome(self) -> Float[Array, "L"]:
@@ -146,6 +145,10 @@ class Episodes:
     def note(self, name: str) -> Float[Array, "N"]:
         """A column of notes; ``estimators.check_notes`` has refused tables without it."""
         return jnp.asarray(self.nodes.notes[name])
+
+    def over_episode(self, y: Float[Array, "L D"]) -> Float[Array, "L"]:
+        """Sum over the nodes of all contexts of each path's episode."""
+        return segments.total(y.sum(axis=1), self.used, self.by_episode)
 
     def everywhere(self, x: Array) -> Array:
         """A value of each episode ``[L]`` at every node of its path ``[L, D]``."""

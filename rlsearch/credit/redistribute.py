@@ -13,7 +13,7 @@ from rlsearch.credit import algebra, steps
 from rlsearch.credit.algebra import Advantages, Episodes
 from rlsearch.credit.group import among
 from rlsearch.credit.registry import estimator
-from rlsearch.credit.route import marked, outcome, over_episode
+from rlsearch.credit.route import marked, outcome
 from rlsearch.errors import InputError
 from rlsearch.tree import segments
 
@@ -98,7 +98,7 @@ def mass_preserving(episodes: Episodes, *, floor: float, over: str, scale: bool)
     value, varies = among(episodes, episodes.by_question, scale=scale)
     mass = episodes.tokens if over == "tokens" else episodes.acts.astype(value.dtype)
     share = support(episodes)
-    mean = over_episode(episodes, mass * share) / jnp.maximum(over_episode(episodes, mass), 1.0)
+    mean = episodes.over_episode(mass * share) / jnp.maximum(episodes.over_episode(mass), 1.0)
     weight = jnp.where(mean[:, None] > 0, share / jnp.where(mean > 0, mean, 1.0)[:, None], 1.0)
     return algebra.advantages(episodes, value[:, None] * (floor + (1.0 - floor) * weight), varies)
 
@@ -123,7 +123,7 @@ def topology(
     reward = episodes.reward
     faults = jnp.minimum((plans & marked(episodes, "fault")).sum(axis=1), cap)
     carries = episodes.note("support")[episodes.leaf] > 0
-    split = over_episode(episodes, (runs & carries[:, None]).astype(reward.dtype)) > 0
+    split = episodes.over_episode((runs & carries[:, None]).astype(reward.dtype)) > 0
     earned = jnp.where(carries | ~split, reward, attenuation * reward)
     size = steps.largest(episodes, reward) + abs(penalty) * cap
     value, varies = jnp.zeros(runs.shape), jnp.zeros_like(episodes.used)

@@ -6,7 +6,6 @@ Axes: L paths, D depths. A mark in a note is a value above 0. A node is the smal
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -40,11 +39,6 @@ def since(mark: Bool[Array, "L D"]) -> Bool[Array, "L D"]:
     return jnp.cumsum(mark, axis=1) > 0
 
 
-def over_episode(episodes: Episodes, x: Float[Array, "L D"]) -> Float[Array, "L"]:
-    """Sum over the nodes of all contexts of each path's episode."""
-    return jax.ops.segment_sum(x.sum(axis=1), episodes.episode, episodes.episode.shape[0])[episodes.episode]
-
-
 @estimator("route", notes=("fault",))
 def first_error(
     episodes: Episodes, *, prefix_reward: float, pass_mark: float, margin: int, keep_prefix: bool
@@ -74,8 +68,8 @@ def first_error(
     wrong = (reward < pass_mark) & suffix[:, -1]
     prefix = acts & wrong[:, None] & (step < (error - margin)[:, None])
     earned = jnp.where(prefix, prefix_reward, reward[:, None])
-    length = over_episode(episodes, episodes.tokens)
-    mean = over_episode(episodes, episodes.tokens * earned) / jnp.maximum(length, 1.0)
+    length = episodes.over_episode(episodes.tokens)
+    mean = episodes.over_episode(episodes.tokens * earned) / jnp.maximum(length, 1.0)
     mean = segments.mean(jnp.where(length > 0, mean, reward), episodes.vote, episodes.by_question)
     size = jnp.maximum(steps.largest(episodes, reward), abs(prefix_reward))
     value = steps.settled(earned - mean[:, None], size[:, None])

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from rlsearch.credit.algebra import Episodes
 from rlsearch.tree import paths as layouts
 from rlsearch.tree import segments
-from rlsearch.tree.segments import Groups, Moments
+from rlsearch.tree.segments import Groups
 
 ROUNDING = 1e-6
 
@@ -32,15 +32,17 @@ def relative(
     x: Float[Array, "X"], size: Float[Array, "X"], use: Bool[Array, "X"], groups: Groups, *, scale: bool
 ) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:
     """``algebra.relative`` of computed values: a group whose extent may be rounding alone is constant."""
-    found = segments.moments(x, use, groups, size)
-    varies = differ(found)
+    return beyond_rounding(x, segments.highest(size, use, groups), use, groups, scale=scale)
+
+
+def beyond_rounding(
+    x: Float[Array, "X"], largest: Float[Array, "*X"], use: Bool[Array, "X"], groups: Groups, *, scale: bool
+) -> tuple[Float[Array, "X"], Bool[Array, "X"]]:
+    """``relative`` where the largest size in each entry's group is known."""
+    found = segments.moments(x, use, groups)
+    varies = found.extent > ROUNDING * jnp.maximum(largest, 0.0)
     value = jnp.where(varies, x - found.mean, 0.0)
     return value / jnp.where(varies & (found.deviation > 0), found.deviation, 1.0) if scale else value, varies
-
-
-def differ(found: Moments) -> Bool[Array, "X"]:
-    """Groups whose extent is more than rounding of numbers of their size."""
-    return found.extent > ROUNDING * jnp.maximum(found.size, 0.0)
 
 
 def largest(episodes: Episodes, x: Float[Array, "L"]) -> Float[Array, "L"]:
@@ -100,13 +102,9 @@ def among_turns(
     ``size`` is that of the numbers on each path; the largest of a question counts.
     """
     use = episodes.acts & episodes.scored[:, None]
-    found = segments.moments(x, use, groups)
-    largest = segments.highest(size, episodes.scored, episodes.by_question)
-    varies = use & (found.extent > ROUNDING * jnp.maximum(largest, 0.0)[:, None])
-    value = jnp.where(varies, x - found.mean, 0.0)
-    if scale:
-        value = value / jnp.where(varies & (found.deviation > 0), found.deviation, 1.0)
-    return value, varies.any(axis=1)
+    largest = segments.highest(size, episodes.scored, episodes.by_question)[:, None]
+    value, varies = beyond_rounding(x, largest, use, groups, scale=scale)
+    return jnp.where(use, value, 0.0), (varies & use).any(axis=1)
 
 
 def turns_of_question(episodes: Episodes) -> Groups:

@@ -61,12 +61,13 @@ def turn_relative(episodes: Episodes, *, discount: float) -> Advantages:
     earned, depth = jnp.where(acts, _rewards(episodes), 0.0), acts.shape[1]
     own = replace(episodes.by_question, column=attempt, columns=depth)
     total, size, made = (own.fold(x, 0.0) for x in (earned, jnp.abs(earned), (last & acts).astype(earned.dtype)))
-    found = segments.moments(total, made > 0, replace(episodes.by_question, columns=depth), size)
-    varies = (made > 0) & steps.differ(found)
-    others = found.count / jnp.maximum(found.count - 1, 1)  # against the others instead of all
-    centred = jnp.where(varies, (total - found.mean) * others, 0.0)
+    use, group = made > 0, replace(episodes.by_question, columns=depth)
+    centred, varies = steps.relative(total, size, use, group, scale=False)
+    count = segments.total(made, use, group)
+    centred = centred * count / jnp.maximum(count - 1, 1)  # against the others instead of all
     here = jnp.where(last & acts, own.unfold(centred, acts.shape), 0.0)
-    return algebra.advantages(episodes, layouts.to_go(here, jnp.where(last, discount, 1.0)), varies.any(axis=1))
+    varies = (varies & use).any(axis=1)
+    return algebra.advantages(episodes, layouts.to_go(here, jnp.where(last, discount, 1.0)), varies)
 
 
 @estimator("turn", notes=["step_reward"])

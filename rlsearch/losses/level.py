@@ -47,8 +47,8 @@ def turn(targets: Targets, batch: Batch) -> Float[Array, "... K"]:
 
 def sequence(targets: Targets, batch: Batch) -> Float[Array, "... K"]:
     """Mean over the tokens of the episode (GSPO, arXiv 2507.18071, equation 7): the ratio's geometric mean."""
-    total = batch.of_episode(batch.along(batch.node_sum(targets.logp - targets.old_logp, targets)))
-    return batch.at(total / jnp.maximum(batch.of_episode(batch.tokens), 1.0), targets.node)
+    total = batch.episodes.over_episode(batch.along(batch.node_sum(targets.logp - targets.old_logp, targets)))
+    return batch.at(total / jnp.maximum(batch.episodes.over_episode(batch.tokens), 1.0), targets.node)
 
 
 def sequence_token(targets: Targets, batch: Batch) -> Float[Array, "... K"]:

@@ -16,13 +16,13 @@ from rlsearch.tree import segments
 
 def total(x: Float[Array, "..."], targets: Targets, batch: Batch) -> Float[Array, "L"]:
     """Sum of x over the tokens of each path's episode. ``targets`` must be the whole batch's."""
-    return batch.of_episode(batch.along(batch.node_sum(x, targets)))
+    return batch.episodes.over_episode(batch.along(batch.node_sum(x, targets)))
 
 
 def counted(batch: Batch) -> Bool[Array, "L"]:
     """The first path of every episode that has a token which counts."""
     first = batch.episodes.episode == jnp.arange(batch.episodes.episode.shape[0])
-    return first & (batch.of_episode(batch.tokens) > 0)
+    return first & (batch.episodes.over_episode(batch.tokens) > 0)
 
 
 def noted(batch: Batch, name: str) -> Float[Array, "L"]:

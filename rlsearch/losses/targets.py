@@ -78,11 +78,6 @@ class Batch:
         """Tokens that count, of each node on each path."""
         return jnp.where(self.credit.part, self.episodes.tokens, 0.0)
 
-    def of_episode(self, y: Float[Array, "L D"]) -> Float[Array, "L"]:
-        """Sum over all paths of each path's episode."""
-        total = jax.ops.segment_sum(y.sum(axis=1), self.episodes.episode, y.shape[0])
-        return total[self.episodes.episode]
-
     def at(self, y: Array, node: Int[Array, "..."]) -> Float[Array, "... K"]:
         """A value of each path ``[L]``, or of each node on it ``[L, D]``, for every episode through some nodes."""
         return paths.at(y, node, self.episodes.paths)

@@ -113,11 +113,6 @@ def used(paths: Paths) -> Bool[Array, "L"]:
     return on_path(paths)[:, 0]
 
 
-def through(paths: Paths) -> Bool[Array, "N K"]:
-    """Which columns of ``below`` hold a path through the node."""
-    return jnp.arange(paths.fan)[None, :] < jnp.asarray(paths.count)[:, None]
-
-
 def below(y: Array, paths: Paths) -> Array:
     """Values of the paths through each node, ``[N, K]``, 0 beyond the last: of each path ``[L]``, or of each node on
     each path ``[L, D]``, read at that node.
@@ -133,14 +128,6 @@ def at(y: Array, node: Int[Array, "..."], paths: Paths) -> Array:
     y = jnp.asarray(y)
     found = y[row] if y.ndim == 1 else y[row, depth]
     return jnp.where(column < count, found, jnp.zeros((), y.dtype))
-
-
-def backup(value: Float[Array, "L"], use: Bool[Array, "L"], paths: Paths) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:
-    """Mean over the paths through each node that are in use, and whether there are any.
-
-    A node whose paths all have one value has exactly that value.
-    """
-    return average(below(value, paths), below(use, paths))
 
 
 def average(values: Float[Array, "N K"], inside: Bool[Array, "N K"]) -> tuple[Float[Array, "N"], Bool[Array, "N"]]:

@@ -93,14 +93,12 @@ class Moments:
       mean: 0 where none is in use; of equal values it is that value.
       deviation: the population's.
       extent: maximum minus minimum, -inf where none is in use.
-      size: maximum of what was given as the size of the entries, or None.
     """
 
     count: Float[Array, "X"]
     mean: Float[Array, "X"]
     deviation: Float[Array, "X"]
     extent: Float[Array, "X"]
-    size: Float[Array, "X"] | None
 
     @property
     def constant(self) -> Bool[Array, "X"]:
@@ -108,14 +106,11 @@ class Moments:
         return self.extent <= 0
 
 
-def moments(
-    x: Float[Array, "X"], use: Bool[Array, "X"], groups: Groups, size: Float[Array, "X"] | None = None
-) -> Moments:
+def moments(x: Float[Array, "X"], use: Bool[Array, "X"], groups: Groups) -> Moments:
     """Count, mean, population deviation and extent of x over ``use`` in each entry's group."""
-    given = [x, -x] if size is None else [x, -x, size]
-    high, low, *size = _reduce([jnp.where(use, y, -jnp.inf) for y in given], groups, -jnp.inf)
-    origin = jnp.where(jnp.isfinite(high), 0.5 * (high - low), 0.0)  # of equal values, that value
+    high, negative = _reduce([jnp.where(use, y, -jnp.inf) for y in (x, -x)], groups, -jnp.inf)
+    origin = jnp.where(jnp.isfinite(high), 0.5 * (high - negative), 0.0)  # the middle: of equal values, that value
     count, above = _reduce([use.astype(x.dtype), jnp.where(use, x - origin, 0.0)], groups, 0.0)
     mean = origin + above / jnp.maximum(count, 1.0)
     (square,) = _reduce([jnp.where(use, jnp.square(x - mean), 0.0)], groups, 0.0)
-    return Moments(count, mean, jnp.sqrt(square / jnp.maximum(count, 1.0)), high + low, *size or [None])
+    return Moments(count, mean, jnp.sqrt(square / jnp.maximum(count, 1.0)), high + negative)

@@ -39,9 +39,14 @@ def noise(seed: int, *shape: int) -> np.ndarray:
     return (rng.normal(size=shape) * rng.integers(0, 2, size=shape)).astype(np.float32)
 
 
+def mean_below(value, use, laid: Paths):
+    """``average`` over the paths through each node."""
+    return layouts.average(layouts.below(value, laid), layouts.below(use, laid))
+
+
 @functools.cache
 def jitted(name: str):
-    function = jax.jit(getattr(layouts, name))
+    function = jax.jit(mean_below if name == "mean_below" else getattr(layouts, name))
     return lambda *arguments: jax.tree.map(np.asarray, function(*arguments))
 
 
@@ -120,12 +125,11 @@ def test_below(forest, seed):
     of_path, of_pair, laid = noise(seed, LEAVES), noise(seed, LEAVES, DEPTH), padded(forest)
     np.testing.assert_array_equal(jitted("below")(of_path, laid), by_node(forest, lambda row, _: of_path[row]))
     np.testing.assert_array_equal(jitted("below")(of_pair, laid), by_node(forest, lambda row, at: of_pair[row, at]))
-    np.testing.assert_array_equal(jitted("through")(laid), by_node(forest, lambda row, _: 1.0) == 1)
 
 
 @settings(max_examples=50)
 @given(FORESTS, SEEDS)
-def test_backup_is_the_mean_over_the_paths_through_a_node(forest, seed):
+def test_average_is_the_mean_over_the_paths_through_a_node(forest, seed):
     """By recursion over children: the sum and the count of what is in use at or below each node."""
     value, use, nodes = noise(seed, LEAVES), noise(seed + 1, LEAVES) > 0, forest.nodes
     row = {leaf: row for row, leaf in enumerate(np.flatnonzero(leaves(nodes)))}
@@ -136,7 +140,7 @@ def test_backup_is_the_mean_over_the_paths_through_a_node(forest, seed):
         parts = [total(child) for child in np.flatnonzero(nodes.parent == node)]
         return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
-    mean, there = jitted("backup")(value, use, padded(forest))
+    mean, there = jitted("mean_below")(value, use, padded(forest))
     for node in range(NODES):
         amount, count = total(node) if node < len(nodes.end) else (0.0, 0)
         assert there[node] == (count > 0)
@@ -144,9 +148,9 @@ def test_backup_is_the_mean_over_the_paths_through_a_node(forest, seed):
 
 
 @given(FORESTS, st.sampled_from([0.1, 0.6, 1 / 3, 7e8, -1e-20]), SEEDS)
-def test_backup_of_equal_values_is_that_value(forest, value, seed):
+def test_average_of_equal_values_is_that_value(forest, value, seed):
     use = noise(seed, LEAVES) > 0
-    mean, there = jitted("backup")(np.full(LEAVES, value, np.float32), use, padded(forest))
+    mean, there = jitted("mean_below")(np.full(LEAVES, value, np.float32), use, padded(forest))
     assert set(mean[there].tolist()) <= {float(np.float32(value))}
 
 
@@ -228,7 +232,7 @@ def test_a_hand_tree():
     assert laid.count.tolist() == [3, 2, 1, 1, 1]
     assert laid.fan == 4
     worth = np.array([1, 3, 8, 99], np.float32)
-    mean, there = jitted("backup")(worth, np.array([True, True, True, False]), laid)
+    mean, there = jitted("mean_below")(worth, np.array([True, True, True, False]), laid)
     assert mean.tolist() == [4, 2, 1, 3, 8]
     assert there.all()
     assert jitted("below")(worth, laid).tolist() == [
