@@ -69,6 +69,16 @@ def test_shares_must_come_out_even():
             settings.check_shares(settings.read(small.config(**{key: 12})), eight, processes=1)
 
 
+@pytest.mark.parametrize("key", ["rl.batch.row_tokens", "rl.batch.row_targets", "warmup.row_tokens"])
+def test_the_tokens_of_a_row_must_come_out_even_over_the_sequence_axis(key):
+    """Rows that did not would be padded by XLA, or laid whole on every device, without a word."""
+    four = small.sharding.make_mesh(small.MeshConfig(data=2, fsdp=1, sequence=4, model=1))
+    even = {"rl.batch.row_tokens": 256, "rl.batch.row_targets": 64, "warmup.row_tokens": 256}
+    settings.check_shares(settings.read(small.config(**even)), four, processes=1)
+    with pytest.raises(InputError, match=rf"config\.{key} is 254, which does not divide over the 4"):
+        settings.check_shares(settings.read(small.config(**{**even, key: 254})), four, processes=1)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
