@@ -106,6 +106,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 10,
+            "merge_prefixes": None,
             "lora": None,
             "values": None,
             "critic_optimizer": None,

@@ -156,6 +156,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 280,
+            "merge_prefixes": None,
             "lora": None,
             "values": None,
             "critic_optimizer": None,

@@ -93,6 +93,7 @@ def get_config() -> ConfigDict:
     config.rl = ConfigDict(
         {
             "steps": 500,
+            "merge_prefixes": None,
             "lora": None,
             "values": None,
             "critic_optimizer": None,

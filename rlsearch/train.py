@@ -107,7 +107,8 @@ def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
     penalised = read.loss.kl is not None and read.loss.kl.place == "reward"
     return Collector(
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
-        values=values, scorer=scorer, config=read.rl.batch, drop_equal=read.credit.drops_questions and not penalised,
+        values=values, scorer=scorer, config=read.rl.batch, merge_prefixes=read.rl.merge_prefixes,
+        drop_equal=read.credit.drops_questions and not penalised,
         temperature=read.sampling.temperature, share=share,
     )  # fmt: skip
 

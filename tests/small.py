@@ -59,7 +59,7 @@ def trains(method: ConfigDict, path: Path) -> None:
         made[section] = method[section]
     if "terms" in method.reward and method.reward.terms == (("exact_match", 1.0),):
         made.reward = config().reward  # after so short a warm-up hardly any answer is right
-    for key in ("values", "critic_optimizer", "critic_trunk", "updates_per_batch"):
+    for key in ("values", "merge_prefixes", "critic_optimizer", "critic_trunk", "updates_per_batch"):
         made.rl[key] = method.rl[key]
     read, start = settings.read(made), warmed()
     workdir = Workdir(path / "run", writes=True)

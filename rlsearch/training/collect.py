@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,9 @@ from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
 from rlsearch.training.scorer import Scorer
 from rlsearch.training.values import Values
 from rlsearch.tree import pack
-from rlsearch.tree.build import build
+from rlsearch.tree.build import Branch, build
 from rlsearch.tree.forest import NONE, Forest, Nodes, Rows, leaves
+from rlsearch.tree.merge import merge_prefixes
 from rlsearch.tree.paths import room
 
 
@@ -43,7 +44,7 @@ class Batch:
     blocks: int
     nodes: Nodes
     forest: Forest
-    trees: list[Tree]
+    roots: list[tuple[int, Branch]]  # (question, root) of every tree, those without a signal too
     questions: tuple[Question, ...]
     metrics: dict[str, float]
 
@@ -60,6 +61,7 @@ class Collector:
     values: Values | None  # of questions, from earlier steps
     scorer: Scorer | None  # of answers after every prefix
     config: BatchConfig
+    merge_prefixes: float | None  # tolerance of log-probabilities, in nats, of ``tree.merge``; None merges nothing
     drop_equal: bool
     temperature: float
     share: int  # the batch's rows and nodes are 1 / share of the global step's
@@ -86,7 +88,10 @@ class Collector:
             for question, total in zip(questions, totals, strict=True):
                 self.values.add(question.id, total.tolist())
         flat = {index for index, total in enumerate(totals) if _constant(total)}
-        forest = self._forest(tree for tree in trees if not (self.drop_equal and tree.question in flat))
+        roots = [(tree.question, tree.root) for tree in trees]
+        if self.merge_prefixes is not None:
+            roots = merge_prefixes(roots, tolerance=self.merge_prefixes)
+        forest = self._forest(pair for pair in roots if not (self.drop_equal and pair[0] in flat))
         rows, blocks, repeated = self._rows(forest, questions)
         metrics = (
             self._metrics(trees, forest, grower)
@@ -99,11 +104,11 @@ class Collector:
         )
         nodes = pack.pad_nodes(
             forest.nodes, room(self.config.nodes // self.share, len(forest.nodes.end)),
-            leaves=len(questions) * self.expander.leaves, fan=self.expander.leaves_of_tree,
-            depth=2 * self.scene.env.most_turns,
+            leaves=len(questions) * self.expander.leaves, depth=2 * self.scene.env.most_turns,
+            fan=self.expander.leaves_of_tree if self.merge_prefixes is None else self.expander.leaves,
             questions=len(questions),
         )  # fmt: skip
-        return Batch(rows, blocks, nodes, forest, trees, tuple(questions), metrics)
+        return Batch(rows, blocks, nodes, forest, roots, tuple(questions), metrics)
 
     def _totals(self, trees: Sequence[Tree], question: int) -> np.ndarray:
         """The reward of each episode of a question, in float32; NaN where a term that counts could not be scored."""
@@ -112,10 +117,8 @@ class Collector:
         # Summed by element: a matrix product may give equal rows unequal sums.
         return np.where(weights, np.asarray(rewards, np.float32) * weights, 0.0).sum(axis=1, dtype=np.float32)
 
-    def _forest(self, trees) -> Forest:
-        return build(
-            [(tree.question, tree.root) for tree in trees], terms=len(self.reward.names), notes=self.notes.names
-        )
+    def _forest(self, roots: Iterable[tuple[int, Branch]]) -> Forest:
+        return build(roots, terms=len(self.reward.names), notes=self.notes.names)
 
     def _rows(self, forest: Forest, questions: Sequence[Question]) -> tuple[Rows, int, int]:
         rows_of_block, cfg = self.config.block_rows // self.share, self.config

@@ -40,6 +40,7 @@ class RlConfig:
     steps: int
     batch: BatchConfig
     optimizer: OptimizerConfig
+    merge_prefixes: float | None  # tolerance of log-probabilities, in nats, where equal prefixes become one node
     lora: LoraConfig | None  # an adapter that is all of the policy that is trained; None trains the whole
     values: ValueConfig | None  # values of questions that outlive a step, where a note reads them
     critic_optimizer: OptimizerConfig | None  # of the critic, where credit or the loss reads one

@@ -31,15 +31,16 @@ def snapshot(
     """
     in_forest = set(batch.forest.nodes.question.tolist())
     first, index = {}, 0
-    for number, tree in enumerate(batch.trees):
-        first[number] = index if tree.question in in_forest else None
-        index += _size(tree.root) if tree.question in in_forest else 0
-    chosen = sorted(range(len(batch.trees)), key=lambda number: first[number] is None)[:trees]
+    for number, (question, root) in enumerate(batch.roots):
+        first[number] = index if question in in_forest else None
+        index += _size(root) if question in in_forest else 0
+    chosen = sorted(range(len(batch.roots)), key=lambda number: first[number] is None)[:trees]
     shown = []
     for number in chosen:
         rows: list[dict[str, Any]] = []
-        _add(rows, batch.trees[number].root, NONE, first[number], advantage, tokenizer, reward)
-        question = batch.questions[batch.trees[number].question]
+        index, root = batch.roots[number]
+        _add(rows, root, NONE, first[number], advantage, tokenizer, reward)
+        question = batch.questions[index]
         shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
     return {"step": step, "trees": shown}
 
