@@ -106,3 +106,11 @@ def test_groups_without_a_signal_make_no_step(tmp_path):
     params, rows = learn(tmp_path / "run", **{"reward.terms": (("exact_match", 0.0),)})
     jax.tree.map(np.testing.assert_array_equal, params, jax.device_get(small.warmed().params))
     assert [(row["dropped_groups"], row["loss"], row["tree_tokens"]) for row in rows] == [(4.0, 0.0, 0.0)] * 5
+
+
+def test_merging_prefixes_shortens_the_forest_of_the_same_episodes(tmp_path):
+    """The first step samples the same episodes with and without; merged, their question's tokens are nodes once."""
+    _, apart = learn(tmp_path / "apart")
+    _, merged = learn(tmp_path / "merged", **{"rl.merge_prefixes": 1e-3})
+    assert merged[0]["tree_tokens"] < apart[0]["tree_tokens"]
+    assert merged[0]["reward"] == apart[0]["reward"]
