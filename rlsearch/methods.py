@@ -50,7 +50,7 @@ def _method(path: Path) -> Method:
         raise InputError(f"{path}: has no {' and no '.join(missing)}; every method's config defines both")
     config = module["get_config"]()
     return Method(
-        path.stem, module["FAMILY"], (module["__doc__"] or "").strip().splitlines()[0], _call(config.expander),
+        path.stem, module["FAMILY"], (module["__doc__"] or "").strip().splitlines()[0], _rollouts(config),
         _reward(config), _call(config.credit, key="estimator", without=("drop_equal",)), _loss(config.loss),
     )  # fmt: skip
 
@@ -63,6 +63,11 @@ def _call(section: Mapping[str, Any], *, key: str = "kind", without: tuple[str, 
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _rollouts(config: Mapping[str, Any]) -> str:
+    merged = "" if config.rl.merge_prefixes is None else f", merged within {config.rl.merge_prefixes:g} nats"
+    return _call(config.expander) + merged
 
 
 def _reward(config: Mapping[str, Any]) -> str:

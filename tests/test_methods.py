@@ -48,6 +48,7 @@ def test_the_list_shows_every_method_once_and_its_choices():
     assert sorted(row for row in rows if row != "name") == NAMES
     assert "token ppo(high=0.2, low=0.2) + 0.001 k3 in loss, per sequence" in out
     assert "potential: answer_likelihood by reference(answers=gold, length=total, scale=log, several=max)" in out
+    assert "group(size=8), merged within 0.001 nats" in out
     assert f"{len(NAMES)} methods" in out
 
 

@@ -79,6 +79,12 @@ def test_the_tokens_of_a_row_must_come_out_even_over_the_sequence_axis(key):
         settings.check_shares(settings.read(small.config(**{**even, key: 254})), four, processes=1)
 
 
+@pytest.mark.parametrize("tolerance", [-1e-3, float("nan")])
+def test_a_tolerance_that_nothing_is_within_is_refused(tolerance):
+    with pytest.raises(InputError, match=r"config\.rl\.merge_prefixes is (-0\.001|nan)"):
+        settings.read(small.config(**{"rl.merge_prefixes": tolerance}))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -56,6 +56,13 @@ class RlConfig:
     logp_chunk: int  # targets of a row whose logits are in memory at once; 0 for all
     logp_gap: float  # mean difference between the sampler's log-probabilities and the step's that stops a run, in nats
 
+    def __post_init__(self):
+        if self.merge_prefixes is not None and not self.merge_prefixes >= 0:
+            raise InputError(
+                f"config.rl.merge_prefixes is {self.merge_prefixes}: a difference of log-probabilities, in nats, up to"
+                f" which equal tokens are one; set it to 0 or more, or to None to merge nothing"
+            )
+
 
 def reinforce(
     config: RlConfig,

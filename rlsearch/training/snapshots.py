@@ -30,17 +30,17 @@ def snapshot(
     Groups without a signal were left out of the forest: their tokens have advantage 0.
     """
     in_forest = set(batch.forest.nodes.question.tolist())
-    first, index = {}, 0
+    first, count = {}, 0
     for number, (question, root) in enumerate(batch.roots):
-        first[number] = index if question in in_forest else None
-        index += _size(root) if question in in_forest else 0
+        first[number] = count if question in in_forest else None
+        count += _size(root) if question in in_forest else 0
     chosen = sorted(range(len(batch.roots)), key=lambda number: first[number] is None)[:trees]
     shown = []
     for number in chosen:
         rows: list[dict[str, Any]] = []
-        index, root = batch.roots[number]
+        asked, root = batch.roots[number]
         _add(rows, root, NONE, first[number], advantage, tokenizer, reward)
-        question = batch.questions[index]
+        question = batch.questions[asked]
         shown.append({"question": question.text, "answers": list(question.answers), "nodes": rows})
     return {"step": step, "trees": shown}
 

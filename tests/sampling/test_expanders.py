@@ -88,7 +88,7 @@ def test_the_generator_chooses_the_points(run):
 
 
 def test_where_nothing_but_the_prompt_can_branch_it_does(run):
-    """One turn only: no chain has an observation, and expansions start from the prompt."""
+    """One turn only (B043): no chain has an observation, and expansions start from the prompt."""
     env = SearchEnv(SearchEnvConfig(max_turns=0, hits=1, style="compact"))
     grown = trees(run, RandomExpansion(trees=2, branches=2, rounds=1), env=env)
     assert all(len(tree.points) == 1 and len(tree.root.children) == len(tree.episodes) == 3 for tree in grown)

@@ -11,12 +11,14 @@ import pytest
 
 from rlsearch import settings
 from rlsearch.errors import InputError
-from rlsearch.training import reinforce
+from rlsearch.training import reinforce, snapshots
 from rlsearch.training.collect import Collector
 from rlsearch.training.workdir import Workdir
 from tests import small
 from tests.training import stages
 from tests.training.stages import KL, Fuse
+
+MERGED = {"rl.merge_prefixes": 1e-3}
 
 
 def learn(path: Path, **changes):
@@ -108,9 +110,41 @@ def test_groups_without_a_signal_make_no_step(tmp_path):
     assert [(row["dropped_groups"], row["loss"], row["tree_tokens"]) for row in rows] == [(4.0, 0.0, 0.0)] * 5
 
 
-def test_merging_prefixes_shortens_the_forest_of_the_same_episodes(tmp_path):
-    """The first step samples the same episodes with and without; merged, their question's tokens are nodes once."""
-    _, apart = learn(tmp_path / "apart")
-    _, merged = learn(tmp_path / "merged", **{"rl.merge_prefixes": 1e-3})
-    assert merged[0]["tree_tokens"] < apart[0]["tree_tokens"]
-    assert merged[0]["reward"] == apart[0]["reward"]
+def test_merging_prefixes_gives_the_same_update_from_fewer_tokens(tmp_path):
+    """Merged, a question's chains are one tree: each episode keeps its tokens, its reward and its credit."""
+    (_, (apart, *_)), (_, (merged, *_)) = learn(tmp_path / "apart"), learn(tmp_path / "merged", **MERGED)
+    assert merged["tree_tokens"] < apart["tree_tokens"]
+    for name in ("episodes", "reward", "path_tokens", "sampled_tokens"):
+        assert merged[name] == apart[name]
+    for name in ("loss", "grad_norm"):
+        assert merged[name] == pytest.approx(apart[name], rel=1e-5)
+
+
+def test_what_is_shown_of_merged_prefixes_is_what_was_trained_on(monkeypatch, tmp_path):
+    """Every node with a signal beside its own advantage: the nodes of the forest in order, dropped groups left out."""
+    collect, batches = Collector.collect, []
+
+    def kept(self, *args, **kwargs):
+        batches.append(collect(self, *args, **kwargs))
+        return batches[-1]
+
+    monkeypatch.setattr(Collector, "collect", kept)
+    learn(tmp_path / "run", **MERGED)
+    batch, scene = batches[0], small.assembled().parts.scene
+    reward = settings.read(small.config()).reward
+    numbers = np.arange(1, 1 + len(batch.nodes.end), dtype=float)
+    shown = snapshots.snapshot(
+        batch, numbers, tokenizer=scene.tokenizer, reward=reward, step=1, trees=len(batch.roots)
+    )["trees"]  # fmt: skip
+    assert any(len(tree["nodes"]) > 1 + 2 * scene.env.most_turns for tree in shown)
+    forest, found = batch.forest, {}
+    for token in (token for tree in shown for node in tree["nodes"] for token in node["tokens"]):
+        if token["sampled"] and token["advantage"]:
+            found[token["advantage"]] = found.get(token["advantage"], "") + token["text"]
+    expected = {
+        float(1 + node): "".join(scene.tokenizer.decode([int(token)]) for token in forest.token_id[at])
+        for node in range(len(forest.nodes.end))
+        if len(at := np.flatnonzero((forest.token_node == node) & forest.sampled))
+    }
+    assert 0 < batch.metrics["dropped_groups"] < len(batch.questions)
+    assert found == expected
