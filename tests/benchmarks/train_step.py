@@ -279,6 +279,21 @@ def compare(folder: Path, options: argparse.Namespace) -> dict[str, list[dict[st
     return steps
 
 
+def measure(options: argparse.Namespace) -> dict[str, object]:
+    """The comparison as the benchmark prints it."""
+    with tempfile.TemporaryDirectory() as folder:
+        steps = compare(Path(folder), options)
+    seconds = {name: statistics.median(step["seconds"] for step in taken) for name, taken in steps.items()}
+    peaks = {name: max(step["peak_bytes"] for step in taken) for name, taken in steps.items()}
+    figures = {
+        "shared": seconds["torch"] / seconds["shared"],
+        "unshared_time": seconds["unshared"] / seconds["torch"],
+        "memory": peaks["shared"] / peaks["torch"],
+    }
+    raw = {"seconds": seconds, "peak_bytes": peaks, "steps": steps, "attention": options.attention}
+    return {"name": "train_step", "figures": figures, "raw": raw}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The training step against TRL's in PyTorch.")
     parser.add_argument("--turns", type=int, default=5)
@@ -289,26 +304,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     if options.side == "prepare":
-        return prepare(options.folder)
-    if options.side is not None:
-        return serve(options)
-    with tempfile.TemporaryDirectory() as folder:
-        steps = compare(Path(folder), options)
-    seconds = {name: statistics.median(step["seconds"] for step in taken) for name, taken in steps.items()}
-    peaks = {name: max(step["peak_bytes"] for step in taken) for name, taken in steps.items()}
-    figures = {
-        "shared": seconds["torch"] / seconds["shared"],
-        "unshared_time": seconds["unshared"] / seconds["torch"],
-        "memory": peaks["shared"] / peaks["torch"],
-    }
-    raw = {
-        "seconds": seconds,
-        "peak_bytes": peaks,
-        "steps": steps,
-        "block": options.block,
-        "attention": options.attention,
-    }
-    print(json.dumps({"name": "train_step", "figures": figures, "raw": raw}))
+        prepare(options.folder)
+    elif options.side is not None:
+        serve(options)
+    else:
+        print(json.dumps(measure(options)))
 
 
 if __name__ == "__main__":
