@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from rlsearch.errors import InputError, nearest
-from rlsearch.models import rope
+from rlsearch.models import product, rope
 from rlsearch.models.architecture import FAMILIES, DecoderConfig, Experts, RopeScaling, Sliding
 from rlsearch.models.attention import masked_attention, over_forest
 from rlsearch.models.layout import ALONE, MODEL, TOKENS, Layout
@@ -38,7 +38,10 @@ Cache = tuple[LayerCache, ...]  # one (keys, values) per layer; index along C is
 REMAT: dict[str, Callable | None] = {
     "none": None,
     "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+        jax.checkpoint_policies.save_only_these_names(product.NAME),
+    ),
 }
 
 
@@ -59,6 +62,8 @@ class Norm(nn.Module):
 
 class Dense(nn.DenseGeneral):
     """A product with weights; where they have an adapter, ``lora_a`` and ``lora_b``, that with its product is added."""
+
+    dot_general_cls: Any = lambda: product.dot_general
 
     @nn.compact
     def __call__(self, x):
