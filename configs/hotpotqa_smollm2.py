@@ -83,6 +83,9 @@ def get_config() -> ConfigDict:
             "max_observation_tokens": 208,
             "buckets": (1, 224, 448, 576),
             "temperature": 0.6,  # at 1 this quantised model writes no valid turn
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
         }
     )
 

@@ -134,6 +134,9 @@ def get_config() -> ConfigDict:
             "max_observation_tokens": 40,
             "buckets": (1, 24, 48),
             "temperature": 1.0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
         }
     )
 

@@ -71,6 +71,9 @@ def get_config() -> ConfigDict:
             "max_observation_tokens": 500,
             "buckets": (1, 128, 512, 1024),
             "temperature": 1.0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
         }
     )
 

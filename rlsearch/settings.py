@@ -73,6 +73,7 @@ def read(config: ConfigDict) -> Settings:
         if section is not None:
             decoder.check_remat(section.remat)
     registry.check_notes(settings.credit, settings.notes.names)
+    _check_draw(settings)
     _check_critic(settings)
     _check_trunk(settings.rl)
     _check_lora(config.policy, settings.rl.lora)
@@ -90,6 +91,16 @@ def read(config: ConfigDict) -> Settings:
     if settings.warmup is not None and (config.task is None or "worlds" not in config.task):
         raise InputError("config.warmup demonstrates on worlds; set it to None where config.task.kind is not 'worlds'")
     return settings
+
+
+def _check_draw(settings: Settings) -> None:
+    """Refuses to take the log-probabilities of a cut distribution for those that the policy had."""
+    if settings.sampling.draw.truncated and settings.loss.mismatch is None:
+        raise InputError(
+            f"config.sampling never draws some tokens ({settings.sampling.draw}), so that its log-probabilities are not"
+            f" those of the policy; set config.loss.mismatch, which takes the policy's from the step and corrects for"
+            f" the difference, or leave top_k at 0, top_p at 1 and min_p at 0"
+        )
 
 
 def _check_critic(settings: Settings) -> None:

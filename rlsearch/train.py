@@ -109,7 +109,7 @@ def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
         values=values, scorer=scorer, config=read.rl.batch, merge_prefixes=read.rl.merge_prefixes,
         drop_equal=read.credit.drops_questions and not penalised,
-        temperature=read.sampling.temperature, share=share,
+        draw=read.sampling.draw, share=share,
     )  # fmt: skip
 
 

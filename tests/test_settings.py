@@ -45,6 +45,15 @@ def test_sections_that_are_unknown_or_missing():
         settings.read(without("loss"))
 
 
+@pytest.mark.parametrize("cut", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_log_probabilities_of_a_cut_distribution_are_not_taken_for_the_policys(cut):
+    cut = {f"sampling.{name}": value for name, value in cut.items()}
+    with pytest.raises(InputError, match=r"never draws some tokens .* set config\.loss\.mismatch"):
+        settings.read(small.config(**cut))
+    corrected = ConfigDict({"kind": "truncated", "cap": 2.0})
+    assert settings.read(small.config(**cut, **{"loss.mismatch": corrected})).sampling.draw.truncated
+
+
 def test_a_warm_up_without_worlds_is_refused():
     config = small.config()
     config.task = ConfigDict({"kind": "files"})

@@ -25,7 +25,7 @@ from rlsearch.models import attention_blocked, decoder, lora, sharding, value
 from rlsearch.models.decoder import DecoderConfig
 from rlsearch.models.lora import LoraConfig
 from rlsearch.models.sharding import MeshConfig
-from rlsearch.sampling import engine
+from rlsearch.sampling import draw, engine
 from rlsearch.settings import Settings
 from rlsearch.training import step as steps
 from rlsearch.training.state import TrainState, make_optimizer
@@ -200,19 +200,20 @@ def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
     call = engine._Call(
         plain((slots,), np.int32), plain((slots, bucket), np.int32), *[plain((slots,), np.int32)] * 3,
         plain((slots, 2), np.uint32),
+        draw.Columns(*[plain((slots,), kind) for kind in (np.float32, np.int32, np.float32, np.float32)]),
     )  # fmt: skip
     table, ends = plain((8, model.vocab_size), np.int32), plain((model.vocab_size,), bool)
 
-    def function(params, cache, call, table, ends, temperature):
+    def function(params, cache, call, table, ends):
         return engine._write.__wrapped__(
-            _whole(params, read.rl.lora), cache, call, table, ends, temperature, cfg=model,
+            _whole(params, read.rl.lora), cache, call, table, ends, cfg=model,
             limit=sampling.max_turn_tokens, accept=1, whole=True,
         )  # fmt: skip
 
     return Program(
         "decoding",
         function,
-        (params, cache, call, table, ends, plain((), np.float32)),
+        (params, cache, call, table, ends),
         function,
         function,
         (1,),

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from rlsearch.envs.types import Question, State
 from rlsearch.evaluation import metrics
 from rlsearch.models.decoder import Params
+from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.engine import Engine
 from rlsearch.sampling.expanders import Group
 from rlsearch.sampling.grow import Grower, Scene, grow
@@ -23,7 +24,7 @@ def answer(engine: Engine, scene: Scene, params: Params, questions: Sequence[Que
     at_once = engine.sampling.slots[-1]
     with tqdm(total=len(questions), desc="evaluating", unit="question", disable=jax.process_index() > 0) as bar:
         for first in range(0, len(questions), at_once):
-            grower = Grower(engine, scene, params, key=jax.random.key(0), temperature=0.0, version=0)
+            grower = Grower(engine, scene, params, key=jax.random.key(0), draw=Draw(temperature=0.0), version=0)
             trees = grow(grower, Group(1), questions[first : first + at_once], np.random.default_rng(0))
             states += [tree.episodes[0].state for tree in trees]
             bar.update(len(trees))

@@ -18,7 +18,9 @@ from jaxtyping import Array, Bool, Float, Int
 from rlsearch.errors import InputError
 from rlsearch.models import decoder
 from rlsearch.models.decoder import Cache, DecoderConfig, Params
+from rlsearch.sampling import draw as draws
 from rlsearch.sampling.automaton import Automaton
+from rlsearch.sampling.draw import Draw
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,17 @@ class SamplingConfig:
     max_turn_tokens: int  # tokens that the policy writes in one turn at most
     max_observation_tokens: int  # tokens appended after a turn at most; passage text beyond that is cut, tags stay
     buckets: tuple  # lengths to which newly read tokens are padded, ascending; one compilation each
-    temperature: float  # 0 takes the most likely token
+    temperature: float  # with the three below: see ``Draw``
+    top_k: int
+    top_p: float
+    min_p: float
+
+    def __post_init__(self):
+        _ = self.draw  # refuses what it cannot be
+
+    @property
+    def draw(self) -> Draw:
+        return Draw(self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 class Written(NamedTuple):
@@ -71,7 +83,7 @@ class Engine:
         start: Sequence[int],
         budget: Sequence[int],
         key: Array,
-        temperature: float,
+        draw: Draw | Sequence[Draw],
     ) -> Written:
         """Reads new tokens into some slots and writes the policy's next turn in each.
 
@@ -82,7 +94,8 @@ class Engine:
           start: tokens that each slot holds already; what lies behind is forgotten.
           budget: tokens to write at most in each; 0 only reads.
           key: random keys, at least one for each; token n of a turn is drawn with ``fold_in(key, n)``.
-          temperature: 0 takes the most likely token; log-probabilities are then those at temperature 1.
+          draw: how tokens are drawn, in all slots or in each of them. Log-probabilities are those of the distribution
+            that was drawn from, and those at temperature 1 where the most likely token is taken.
 
         Returns:
           What was written. The last token written is not read yet: pass it with the next ``new``.
@@ -102,12 +115,13 @@ class Engine:
             count=_rows([len(ids) for ids in new], rows, wide, idle=0),
             budget=_rows(budget, rows, wide, idle=0),
             key=np.zeros((wide, 2), np.uint32),
+            draw=draws.columns([draw] * len(slots) if isinstance(draw, Draw) else draw, rows, wide),
         )
         call.key[rows] = np.asarray(jax.random.key_data(key))[: len(slots)]
         for row, ids in zip(rows, new, strict=True):
             call.new[row, : len(ids)] = ids
         self.cache, written = _write(
-            params, self.cache, call, self._table, self._is_end, np.float32(temperature),
+            params, self.cache, call, self._table, self._is_end,
             cfg=self.cfg, limit=self.sampling.max_turn_tokens, accept=self._accept, whole=whole,
         )  # fmt: skip
         return Written(*[np.asarray(column)[rows] for column in written])
@@ -143,6 +157,7 @@ class _Call(NamedTuple):
     count: Int[Array, "S"]
     budget: Int[Array, "S"]
     key: Array
+    draw: draws.Columns
 
 
 def _rows(values: Sequence[int], rows: np.ndarray, size: int, *, idle: int) -> np.ndarray:
@@ -162,8 +177,8 @@ class _Loop(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("cfg", "limit", "accept", "whole"), donate_argnames=("store",))
-def _write(params, store, call, table, is_end, temperature, *, cfg, limit, accept, whole):
-    slots, new, start, count, budget, key = call
+def _write(params, store, call, table, is_end, *, cfg, limit, accept, whole):
+    slots, new, start, count, budget, key, draw = call
     rows, key = new.shape[0], jax.random.wrap_key_data(key)
     cache = store if whole else jax.tree.map(lambda leaf: leaf.at[slots].get(mode="clip"), store)
     params = {**params, "blocks": decoder.unstack(params["blocks"], cfg.n_layers)}
@@ -187,7 +202,7 @@ def _write(params, store, call, table, is_end, temperature, *, cfg, limit, accep
         return (loop.step < limit) & loop.writing.any()
 
     def body(loop: _Loop):
-        token, logp = _sample(key, loop.step, loop.logits, temperature)
+        token, logp = draws.sample(key, loop.step, loop.logits, draw)
         written, state = loop.written, jnp.where(loop.writing, table[loop.state, token], loop.state)
         total = written.count + loop.writing
         stopped = loop.writing & ((state == accept) | is_end[token])
@@ -212,16 +227,6 @@ def _write(params, store, call, table, is_end, temperature, *, cfg, limit, accep
     if whole:
         return loop.cache, loop.written
     return jax.tree.map(lambda old, row: old.at[slots].set(row, mode="drop"), store, loop.cache), loop.written
-
-
-def _sample(key, step, logits, temperature) -> tuple[Int[Array, "S"], Float[Array, "S"]]:
-    """Draws by the Gumbel-max trick, one key a slot; temperature 0 takes the most likely token."""
-    greedy = temperature == 0
-    logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, temperature))
-    keys = jax.vmap(jax.random.fold_in, (0, None))(key, step)
-    noise = jax.vmap(lambda k: jax.random.gumbel(k, logits.shape[1:]))(keys)
-    token = jnp.argmax(logp + jnp.where(greedy, 0.0, noise), axis=-1)
-    return token.astype(jnp.int32), jnp.take_along_axis(logp, token[:, None], axis=1)[:, 0]
 
 
 @partial(jax.jit, donate_argnames=("cache",))

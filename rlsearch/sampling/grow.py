@@ -13,6 +13,7 @@ from rlsearch.envs import observations
 from rlsearch.envs.types import Env, Question, State, Status
 from rlsearch.errors import InputError
 from rlsearch.models.decoder import Params
+from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.engine import Engine
 from rlsearch.search.types import Retriever
 from rlsearch.tokenization.template import Template
@@ -112,9 +113,9 @@ class Expander(Protocol):
 class Grower:
     """Writes episodes wave by wave into the slots of an engine."""
 
-    def __init__(self, engine: Engine, scene: Scene, params: Params, *, key, temperature: float, version: int):
+    def __init__(self, engine: Engine, scene: Scene, params: Params, *, key, draw: Draw, version: int):
         self.engine, self.scene, self.params = engine, scene, params
-        self.key, self.temperature, self.version = key, temperature, version
+        self.key, self.draw, self.version = key, draw, version
         self.counts, self.trees, self.episodes, self.used = Counts(), [], 0, 0
 
     def plant(self, question: int, state: State, prompt: Sequence[int]) -> Tree:
@@ -191,7 +192,7 @@ class Grower:
         keys = _keys(self.key, padded, np.uint32(turn))
         self.counts.read_tokens += sum(map(len, new))
         return self.engine.write(
-            self.params, slots=slots, new=new, start=start, budget=budget, key=keys, temperature=self.temperature
+            self.params, slots=slots, new=new, start=start, budget=budget, key=keys, draw=self.draw
         )
 
     def _append_turn(self, episode: _Live, tokens: list[int], logps: list[float]) -> None:

@@ -13,6 +13,7 @@ from rlsearch.models.decoder import Params
 from rlsearch.rewards import answers
 from rlsearch.rewards.notes import Notes
 from rlsearch.rewards.reward import Reward
+from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.engine import Engine
 from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
 from rlsearch.training.scorer import Scorer
@@ -63,7 +64,7 @@ class Collector:
     config: BatchConfig
     merge_prefixes: float | None  # tolerance of log-probabilities, in nats, of ``tree.merge``; None merges nothing
     drop_equal: bool
-    temperature: float
+    draw: Draw
     share: int  # the batch's rows and nodes are 1 / share of the global step's
 
     def collect(
@@ -74,7 +75,7 @@ class Collector:
 
         ``judge`` gives the log-probabilities of rows, where there is a scorer (``Scorer.judge``).
         """
-        grower = Grower(self.engine, self.scene, params, key=key, temperature=self.temperature, version=version)
+        grower = Grower(self.engine, self.scene, params, key=key, draw=self.draw, version=version)
         trees = grow(grower, self.expander, questions, rng)
         for tree in trees:
             for episode in tree.episodes:

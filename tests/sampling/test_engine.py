@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from rlsearch.errors import InputError
+from rlsearch.sampling.draw import Draw
 from tests import small
 from tests.sampling import twin
 
 BUDGET = 6
+WHOLE = Draw()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def keys(count: int, seed: int = 5):
 
 
 def write(engine, run, slots, new, **changes):
-    call = {"start": [0] * len(new), "budget": [BUDGET] * len(new), "key": keys(len(new)), "temperature": 1.0}
+    call = {"start": [0] * len(new), "budget": [BUDGET] * len(new), "key": keys(len(new)), "draw": WHOLE}
     return engine.write(run.params, slots=slots, new=new, **(call | changes))
 
 
@@ -48,10 +50,10 @@ def row(written, index: int):
     return written.tokens[index, :count].tolist(), written.logps[index, :count], bool(written.stopped[index])
 
 
-def expect(run, context, *, key, temperature, budget=BUDGET):
+def expect(run, context, *, key, draw=WHOLE, budget=BUDGET):
     return twin.turn(
         run.params, run.parts.policy.model, context, tokenizer=run.parts.policy.tokenizer,
-        stops=run.parts.task.env.stop_tags, budget=budget, key=key, temperature=temperature,
+        stops=run.parts.task.env.stop_tags, budget=budget, key=key, draw=draw,
     )  # fmt: skip
 
 
@@ -64,17 +66,26 @@ def same(found, expected):
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
 def test_two_turns_equal_the_twin(engine, run, prompts, temperature):
     """The log-probability is that at the sampling temperature; the turn's last token is read with what follows it."""
-    first = write(engine, run, [0, 1, 2, 3], prompts, temperature=temperature)
+    draw = Draw(temperature)
+    first = write(engine, run, [0, 1, 2, 3], prompts, draw=draw)
     read = run.parts.policy.tokenizer.encode(" The")
     turns = [row(first, s) for s in range(4)]
     new = [[tokens[-1], *read] for tokens, _, _ in turns]
     start = [len(p) + len(tokens) - 1 for p, (tokens, _, _) in zip(prompts, turns, strict=True)]
     later = keys(4, seed=6)
-    second = write(engine, run, [0, 1, 2, 3], new, start=start, key=later, temperature=temperature)
+    second = write(engine, run, [0, 1, 2, 3], new, start=start, key=later, draw=draw)
     for s, prompt in enumerate(prompts):
-        same(turns[s], expect(run, prompt, key=keys(4)[s], temperature=temperature))
+        same(turns[s], expect(run, prompt, key=keys(4)[s], draw=draw))
         context = [*prompt, *turns[s][0], *read]
-        same(row(second, s), expect(run, context, key=later[s], temperature=temperature))
+        same(row(second, s), expect(run, context, key=later[s], draw=draw))
+
+
+def test_every_slot_draws_in_its_own_way(engine, run, prompts):
+    """Whole, at another temperature, cut, and the most likely token, side by side."""
+    own = [Draw(), Draw(0.6), Draw(1.5, top_k=20, top_p=0.8, min_p=0.1), Draw(0.0)]
+    written = write(engine, run, [0, 1, 2, 3], [prompts[0]] * 4, draw=own)
+    for s, draw in enumerate(own):
+        same(row(written, s), expect(run, prompts[0], key=keys(4)[s], draw=draw))
 
 
 def test_turns_of_every_kind_occur(engine, run, prompts):
@@ -101,7 +112,7 @@ def test_a_call_leaves_other_slots_alone(engine, run, prompts, slots, left):
     last = write(
         engine, run, [left], [prompts[left][-1:]], start=[len(prompts[left]) - 1], key=keys(4)[left : left + 1]
     )
-    same(row(last, 0), expect(run, prompts[left], key=keys(4)[left], temperature=1.0))
+    same(row(last, 0), expect(run, prompts[left], key=keys(4)[left]))
 
 
 def test_buckets_do_not_matter(engine, run, prompts):
@@ -119,7 +130,7 @@ def test_a_fork_equals_a_fresh_slot(engine, run, prompts):
     engine.copy(source=[2, 2], target=[0, 3])
     forked = write(engine, run, [0, 3], [prompts[1][-1:]] * 2, start=[len(prompts[1]) - 1] * 2, key=keys(2))
     for s in range(2):
-        same(row(forked, s), expect(run, prompts[1], key=keys(2)[s], temperature=1.0))
+        same(row(forked, s), expect(run, prompts[1], key=keys(2)[s]))
 
 
 def test_a_copy_onto_the_sources_takes_all_at_once(engine, run, prompts):
@@ -130,7 +141,7 @@ def test_a_copy_onto_the_sources_takes_all_at_once(engine, run, prompts):
     start = [len(ids) - 1 for ids in held]
     written = write(engine, run, [0, 1, 2, 3], [ids[-1:] for ids in held], start=start)
     for s in range(4):
-        same(row(written, s), expect(run, held[s], key=keys(4)[s], temperature=1.0))
+        same(row(written, s), expect(run, held[s], key=keys(4)[s]))
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2])
@@ -146,7 +157,7 @@ def test_a_context_filled_to_its_end_is_still_right(engine, run, prompts):
     for at in range(0, len(long) - 1, 24):
         write(engine, run, [3], [long[: len(long) - 1][at : at + 24]], start=[at], budget=[0])
     last = write(engine, run, [3], [long[-1:]], start=[len(long) - 1], budget=[3], key=keys(1))
-    same(row(last, 0), expect(run, long, key=keys(1)[0], temperature=1.0, budget=3))
+    same(row(last, 0), expect(run, long, key=keys(1)[0], budget=3))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from rlsearch.envs.search_r1 import SearchEnv, SearchEnvConfig
 from rlsearch.errors import InputError
 from rlsearch.sampling import expanders
+from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.expanders import Group, RandomExpansion
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.tree.build import build
@@ -27,7 +28,7 @@ def run():
 
 def trees(run, expander, *, count=2, env=None, seed=0):
     scene = dataclasses.replace(run.parts.scene, env=env or run.parts.scene.env)
-    grower = Grower(run.parts.engine, scene, run.params, key=jax.random.key(seed), temperature=1.0, version=0)
+    grower = Grower(run.parts.engine, scene, run.params, key=jax.random.key(seed), draw=Draw(), version=0)
     return grow(grower, expander, run.parts.task.train[:count], np.random.default_rng(seed))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rlsearch.envs import observations
 from rlsearch.errors import InputError
+from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.expanders import Group, RandomExpansion
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.training.step import target_logps
@@ -31,7 +32,7 @@ def run():
 
 def rollouts(run, expander, questions, *, engine=None, seed=3, temperature=1.0):
     engine = engine or run.parts.engine
-    grower = Grower(engine, run.parts.scene, run.params, key=jax.random.key(seed), temperature=temperature, version=7)
+    grower = Grower(engine, run.parts.scene, run.params, key=jax.random.key(seed), draw=Draw(temperature), version=7)
     return grower, grow(grower, expander, questions, np.random.default_rng(seed))
 
 

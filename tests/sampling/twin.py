@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlsearch.models import decoder
+from rlsearch.sampling.draw import Draw
 
 LENGTH = 96  # contexts are padded to this, so that one compilation serves all
 
@@ -36,12 +37,28 @@ def next_logps(params, cfg, context, *, temperature: float) -> np.ndarray:
     return np.asarray(jax.nn.log_softmax(logits / (temperature or 1.0)))
 
 
-def turn(params, cfg, context, *, tokenizer, stops, budget: int, key, temperature: float):
+def cut(logp, draw: Draw) -> np.ndarray:
+    """Log-probabilities after the cuts, one token after the other; -inf where a token is never drawn."""
+    order = sorted(range(len(logp)), key=lambda token: -logp[token])
+    kept = order[: draw.top_k or len(order)]
+    total, reached, nucleus = sum(np.exp(logp[token]) for token in kept), 0.0, []
+    for token in kept:
+        if draw.top_p < 1 and reached >= draw.top_p * total:
+            break
+        nucleus.append(token)
+        reached += np.exp(logp[token])
+    kept = [token for token in nucleus if np.exp(logp[token]) >= draw.min_p * np.exp(logp[order[0]])]
+    found = np.full(len(logp), -np.inf)
+    found[kept] = logp[kept] - np.log(sum(np.exp(logp[token]) for token in kept))
+    return found
+
+
+def turn(params, cfg, context, *, tokenizer, stops, budget: int, key, draw: Draw):
     """What the policy writes after ``context``: tokens, log-probabilities, and whether it stopped by itself."""
     tokens, logps = [], []
     for n in range(budget):
-        logp = next_logps(params, cfg, [*context, *tokens], temperature=temperature)
-        noise = jax.random.gumbel(jax.random.fold_in(key, n), logp.shape) if temperature else 0.0
+        logp = cut(next_logps(params, cfg, [*context, *tokens], temperature=draw.temperature), draw)
+        noise = jax.random.gumbel(jax.random.fold_in(key, n), logp.shape) if draw.temperature else 0.0
         tokens.append(int(np.argmax(logp + noise)))
         logps.append(float(logp[tokens[-1]]))
         if tokens[-1] in tokenizer.eos_ids or any(stop in tokenizer.decode(tokens) for stop in stops):

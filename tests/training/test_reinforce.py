@@ -11,6 +11,7 @@ import pytest
 
 from rlsearch import settings
 from rlsearch.errors import InputError
+from rlsearch.sampling.draw import Draw
 from rlsearch.training import reinforce, snapshots
 from rlsearch.training.collect import Collector
 from rlsearch.training.workdir import Workdir
@@ -96,11 +97,18 @@ def test_sampler_and_step_at_different_temperatures_are_found_out(monkeypatch, t
     collect = Collector.collect
 
     def cooler(self, *args, **kwargs):
-        return collect(dataclasses.replace(self, temperature=0.5), *args, **kwargs)
+        return collect(dataclasses.replace(self, draw=Draw(0.5)), *args, **kwargs)
 
     monkeypatch.setattr(Collector, "collect", cooler)
     with pytest.raises(InputError, match=r"rl step 1: log-probabilities of sampler and step differ by .* temperature"):
         learn(tmp_path / "run")
+
+
+def test_a_cut_distribution_is_learned_from_where_the_difference_is_corrected(tmp_path):
+    """The sampler's log-probabilities are then higher than the policy's, never lower."""
+    cut = {"sampling.top_p": 0.8, "loss.mismatch": {"kind": "truncated", "cap": 2.0}, "rl.logp_gap": 1.0}
+    _, rows = learn(tmp_path / "run", **cut)
+    assert all(np.isfinite(row["loss"]) and 1e-3 < row["logp_gap"] < -np.log(0.8) for row in rows)
 
 
 def test_groups_without_a_signal_make_no_step(tmp_path):
