@@ -51,7 +51,7 @@ def get_config() -> ConfigDict:
             "heldout_questions": 100,
         }
     )
-    config.env = ConfigDict({"max_turns": 2, "hits": 3, "style": "search_r1"})
+    config.env = ConfigDict({"kind": "search_r1_v2", "max_turns": 2, "hits": 3, "style": "search_r1"})
     config.template = ConfigDict({"kind": "search_r1_chat", "examples": (EXAMPLE,)})
     config.search = ConfigDict(
         {

@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
             },
         }
     )
-    config.env = ConfigDict({"max_turns": 4, "hits": 1, "style": "compact"})
+    config.env = ConfigDict({"kind": "search_r1_v2", "max_turns": 4, "hits": 1, "style": "compact"})
     config.template = ConfigDict({"kind": "plain", "before": " Question: ", "after": ""})
     config.search = ConfigDict(
         {

@@ -40,7 +40,7 @@ def get_config() -> ConfigDict:
             "heldout_questions": 512,
         }
     )
-    config.env = ConfigDict({"max_turns": 4, "hits": 3, "style": "search_r1"})
+    config.env = ConfigDict({"kind": "search_r1_v2", "max_turns": 4, "hits": 3, "style": "search_r1"})
     config.template = ConfigDict({"kind": "search_r1_chat", "examples": ()})
     config.search = ConfigDict(
         {

@@ -124,7 +124,7 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool, mesh: Mesh | 
     if not writes:
         retrievers = open_retrievers(task, config.search, directory / "indexes")
     policy = make_policy(config, task, directory, writes=writes, mesh=mesh)
-    scene = Scene(task.env, retrievers, task.hits, policy.tokenizer, make_template(config.template))
+    scene = Scene(task.env, retrievers, policy.tokenizer, make_template(config.template))
     sampling = configs.read(config.sampling, SamplingConfig, "config.sampling")
     if max(sampling.buckets) <= sampling.max_observation_tokens:
         raise InputError(
@@ -132,7 +132,7 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool, mesh: Mesh | 
             f" {sampling.max_observation_tokens} tokens and the token before it; add one of"
             f" {sampling.max_observation_tokens + 1} or more"
         )
-    stops = automaton.build(task.env.stop_tags, policy.tokenizer.token_bytes())
+    stops = automaton.build(task.env.stops[0], policy.tokenizer.token_bytes())
     return Parts(task, policy, scene, Engine(policy.model, sampling, stops, end_ids=policy.tokenizer.eos_ids))
 
 

@@ -130,6 +130,6 @@ def demonstrator(small: ConfigDict, parts: assemble.Parts, **changes) -> Demonst
 def engine(parts: assemble.Parts, **changes) -> Engine:
     """Another engine for the same policy, with some sampling settings changed."""
     tokenizer = parts.policy.tokenizer
-    stops = automaton.build(parts.task.env.stop_tags, tokenizer.token_bytes())
+    stops = automaton.build(parts.task.env.stops[0], tokenizer.token_bytes())
     sampling = dataclasses.replace(parts.engine.sampling, **changes)
     return Engine(parts.policy.model, sampling, stops, end_ids=tokenizer.eos_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlsearch.envs.types import Piece
+from rlsearch.envs.types import Failure, Piece
 from rlsearch.errors import InputError
 from rlsearch.search.types import Hits, Passage
 from rlsearch.tokenization.tags import escape
@@ -45,6 +45,16 @@ def render(hits: Hits, *, style: str) -> tuple[Piece, ...]:
 
 def _line(rank: int, passage: Passage, style: str) -> str:
     return f'Doc {rank}(Title: "{passage.title}") {passage.text}' if style == "search_r1" else f" {passage.text}"
+
+
+def failed(failure: Failure, *, style: str) -> tuple[Piece, ...]:
+    """The information block for a search that failed; the policy reads why."""
+    between = "" if style == "search_r1" else " "
+    return (
+        Piece(_OPEN[style], True),
+        Piece(escape(f"{between}The search failed: {failure.reason}"), False),
+        Piece(_CLOSE[style], True),
+    )
 
 
 def invalid(*, style: str) -> tuple[Piece, ...]:

@@ -10,12 +10,12 @@ episode then ends without an answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlsearch.envs import actions, observations
-from rlsearch.envs.types import Question, State, Status, Turn
+from rlsearch.envs.types import Ask, Call, Failure, Question, Result, State, Status, Turn
 from rlsearch.errors import InputError, nearest
-from rlsearch.search.types import Hits
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class SearchEnv:
     """The task as an ``Env``. It holds no state: every method is a function of its arguments."""
 
     config: SearchEnvConfig
-    stop_tags = ("</search>", "</answer>")
+    stops = (("</search>", "</answer>"),)
+    roles = ("policy",)
 
     @property
     def most_turns(self) -> int:
@@ -55,7 +56,11 @@ class SearchEnv:
 
     def start(self, question: Question) -> State:
         """The state before the first turn."""
-        return State(question=question, status=Status.ACT, turns=(), query=None, answer=None)
+        return State(question, Status.ACT)
+
+    def ask(self, state: State) -> Ask:
+        """Every turn is written in the same way."""
+        return Ask(self.roles[0], self.stops[0])
 
     def act(self, state: State, text: str) -> State:
         """Takes the policy's turn; see ``actions.parse`` for how it is read.
@@ -71,30 +76,36 @@ class SearchEnv:
             raise ValueError(f"act on question {state.question.id}: the state is {state.status.value}, not act")
         action = actions.parse(text)
         last = len(state.turns) == self.config.max_turns
-        query = action.content if action.kind == "search" else None
+        calls = (Call("search", action.content, self.config.hits),) if action.kind == "search" else ()
         shown = () if last or action.kind != "invalid" else observations.invalid(style=self.config.style)
-        turns = (*state.turns, Turn(text=text, kind=action.kind, query=query, hit_ids=(), observation=shown))
+        turns = (*state.turns, Turn(text, action.kind, calls, observation=shown))
         if action.kind == "answer":
             return replace(state, status=Status.DONE, turns=turns, answer=action.content)
         if last:
             return replace(state, status=Status.DONE, turns=turns)
-        if action.kind == "search":
-            return replace(state, status=Status.SEARCH, turns=turns, query=query)
+        if calls:
+            return replace(state, status=Status.WAIT, turns=turns, calls=calls)
         return replace(state, turns=turns)
 
-    def observe(self, state: State, hits: Hits) -> State:
-        """Answers the search that ``state`` waits for; no hits make an empty information block.
+    def observe(self, state: State, results: Sequence[Result]) -> State:
+        """Answers the search that ``state`` waits for; no hits make an empty information block, a failure names itself.
 
         Raises:
           ValueError: the state waits for no search, or there are more hits than the task shows.
         """
-        if state.status is not Status.SEARCH:
-            raise ValueError(f"observe on question {state.question.id}: the state is {state.status.value}, not search")
-        if len(hits.passages) > self.config.hits:
-            raise ValueError(f"{len(hits.passages)} hits for {state.query!r}; ask the retriever for {self.config.hits}")
-        turn = replace(
-            state.turns[-1],
-            hit_ids=tuple(passage.id for passage in hits.passages),
-            observation=observations.render(hits, style=self.config.style),
-        )
-        return replace(state, status=Status.ACT, turns=(*state.turns[:-1], turn), query=None)
+        if state.status is not Status.WAIT:
+            raise ValueError(f"observe on question {state.question.id}: the state is {state.status.value}, not wait")
+        (found,) = results
+        if isinstance(found, Failure):
+            turn = replace(state.turns[-1], failures=1, observation=observations.failed(found, style=self.config.style))
+        else:
+            if len(found.passages) > self.config.hits:
+                raise ValueError(
+                    f"{len(found.passages)} hits for {state.calls[0].query!r}; the task shows {self.config.hits}"
+                )
+            turn = replace(
+                state.turns[-1],
+                hit_ids=tuple(passage.id for passage in found.passages),
+                observation=observations.render(found, style=self.config.style),
+            )
+        return replace(state, status=Status.ACT, turns=(*state.turns[:-1], turn), calls=())

@@ -9,8 +9,8 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from rlsearch import config as configs
+from rlsearch.envs import environments
 from rlsearch.envs.question_sets import load_questions
-from rlsearch.envs.search_r1 import SearchEnv, SearchEnvConfig
 from rlsearch.envs.types import Env, Question
 from rlsearch.envs.worlds import World, WorldsConfig, draw_questions, make_world, name_pool
 from rlsearch.search import stores
@@ -24,7 +24,6 @@ class Task:
 
     Attributes:
       env: the environment.
-      hits: passages shown for a search.
       train: questions to learn from.
       heldout: questions that only evaluation sees.
       corpora: corpus name to corpus; ``Question.corpus`` names one of them.
@@ -33,7 +32,6 @@ class Task:
     """
 
     env: Env
-    hits: int
     train: tuple[Question, ...]
     heldout: tuple[Question, ...]
     corpora: Mapping[str, Corpus]
@@ -65,9 +63,8 @@ class FilesTask:
 def make_task(section: ConfigDict, env: ConfigDict, *, seed: int) -> Task:
     """The task that ``config.task`` and ``config.env`` describe."""
     spec = configs.read_kind(section, {"worlds": WorldsTask, "files": FilesTask}, "config.task")
-    settings = configs.read(env, SearchEnvConfig, "config.env")
     parts = _worlds(spec, seed) if isinstance(spec, WorldsTask) else _files(spec)
-    return Task(env=SearchEnv(settings), hits=settings.hits, **parts)
+    return Task(env=environments.make(env), **parts)
 
 
 def open_retrievers(task: Task, section: ConfigDict, directory: Path) -> dict[str, Retriever]:

@@ -18,7 +18,7 @@ from rlsearch.sampling.grow import Tree
 from rlsearch.tree.build import Branch
 from rlsearch.tree.forest import Kind
 
-ACTS = (Kind.QUERY, Kind.ANSWER, Kind.INVALID)
+ACTS = (Kind.QUERY, Kind.ANSWER, Kind.INVALID, Kind.STEP)
 
 
 def evidence(state: State, turn: int) -> float:
@@ -84,9 +84,9 @@ def number(state: State, turn: int) -> float:
 
 
 def query_number(state: State, turn: int) -> float:
-    """A number that turns with the same kind and, but for case and blanks, the same query share; below 2**24."""
+    """A number that turns with the same kind and, but for case and blanks, the same queries share; below 2**24."""
     here = state.turns[turn]
-    words = " ".join((here.query or "").lower().split())
+    words = "\n".join(" ".join(query.lower().split()) for query in here.queries)
     return float(zlib.crc32(f"{here.kind}\n{words}".encode()) % 2**24)
 
 

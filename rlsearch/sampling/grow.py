@@ -78,7 +78,6 @@ class Scene:
 
     env: Env
     retrievers: Mapping[str, Retriever]
-    hits: int
     tokenizer: Tokenizer
     template: Template
 
@@ -183,7 +182,7 @@ class Grower:
         )
         for episode, tokens, logps, count in zip(live, written.tokens, written.logps, written.count, strict=True):
             self._append_turn(episode, tokens[:count].tolist(), logps[:count].tolist())
-        self._search([episode for episode in live if episode.state.status is Status.SEARCH])
+        self._search([episode for episode in live if episode.state.status is Status.WAIT])
         return [episode for episode in live if self._append_observation(episode)]
 
     def _write(self, slots, new, start, budget, numbers, turn):
@@ -212,9 +211,11 @@ class Grower:
         for episode in waiting:
             by_corpus.setdefault(episode.state.question.corpus, []).append(episode)
         for corpus, episodes in by_corpus.items():
-            hits = self.scene.retrievers[corpus].search([e.state.query for e in episodes], k=self.scene.hits)
+            hits = self.scene.retrievers[corpus].search(
+                [e.state.calls[0].query for e in episodes], k=episodes[0].state.calls[0].k
+            )
             for episode, found in zip(episodes, hits, strict=True):
-                episode.state = self.scene.env.observe(episode.state, found)
+                episode.state = self.scene.env.observe(episode.state, (found,))
         self.counts.searches += len(waiting)
 
     def _append_observation(self, episode: _Live) -> bool:
@@ -240,7 +241,7 @@ class Grower:
         return True
 
     def _finish(self, episode: _Live, *, cut: bool) -> None:
-        state = replace(episode.state, status=Status.DONE, query=None)
+        state = replace(episode.state, status=Status.DONE, calls=())
         episode.branch.episode = episode.number
         episode.tree.episodes.append(Episode(episode.branch, state, cut))
 

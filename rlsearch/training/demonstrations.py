@@ -81,7 +81,7 @@ class Demonstrator:
             here = _append(here, Branch(kind=kind, turn=turn, tokens=ids, logps=[0.0] * len(ids)))
             state = self.env.act(state, text)
             if hits is not None:
-                state = self.env.observe(state, hits)
+                state = self.env.observe(state, (hits,))
                 seen = observations.encode(
                     state.turns[-1].observation, tokenizer=self.tokenizer, limit=self.max_observation_tokens
                 )

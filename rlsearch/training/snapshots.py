@@ -18,6 +18,7 @@ NAMES = {
     Kind.QUERY: "search",
     Kind.ANSWER: "answer",
     Kind.INVALID: "other",
+    Kind.STEP: "other",
     Kind.OBSERVATION: "information",
 }
 

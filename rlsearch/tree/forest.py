@@ -25,6 +25,7 @@ class Kind(enum.IntEnum):
     ANSWER = 2  # a turn of the policy that ends in an answer
     INVALID = 3  # a turn of the policy that is no valid action
     OBSERVATION = 4  # what the environment appended
+    STEP = 5  # any other turn of the policy: a plan, a choice, a summary
 
 
 @jax.tree_util.register_dataclass

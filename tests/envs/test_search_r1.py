@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsearch.envs.search_r1 import SearchEnv, SearchEnvConfig
-from rlsearch.envs.types import Status
+from rlsearch.envs.types import Call, Failure, Status
 from rlsearch.errors import InputError
 from tests.envs.fakes import PASSAGES, QUESTION, hits
 
@@ -28,8 +28,8 @@ def play(task: SearchEnv, writing: list[str]):
         if state.status is Status.DONE:
             break
         state = task.act(state, text)
-        if state.status is Status.SEARCH:
-            state = task.observe(state, hits(*PASSAGES))
+        if state.status is Status.WAIT:
+            state = task.observe(state, (hits(*PASSAGES),))
     return state
 
 
@@ -44,22 +44,22 @@ def test_a_scripted_episode_equals_the_stored_transcript_byte_for_byte():
     state = task.start(QUESTION)
     for text in writing:
         state = task.act(state, text)
-        if state.status is Status.SEARCH:
-            state = task.observe(state, next(found))
+        if state.status is Status.WAIT:
+            state = task.observe(state, (next(found),))
     context = "".join(turn.text + turn.observation_text for turn in state.turns)
     assert context.encode() == TRANSCRIPT.read_bytes()
     assert [turn.kind for turn in state.turns] == ["search", "invalid", "search", "answer"]
     assert [turn.hit_ids for turn in state.turns] == [("p1", "p3"), (), ("p2",), ()]
-    assert [turn.query for turn in state.turns] == ["author of Niels Lyhne", None, "J. P. Jacobsen", None]
+    assert [turn.queries for turn in state.turns] == [("author of Niels Lyhne",), (), ("J. P. Jacobsen",), ()]
     assert (state.status, state.answer, state.searches) == (Status.DONE, "Denmark", 2)
 
 
 def test_a_search_waits_for_its_hits():
     state = env().act(env().start(QUESTION), SEARCH)
-    assert (state.status, state.query) == (Status.SEARCH, "author of Niels Lyhne")
+    assert (state.status, state.calls) == (Status.WAIT, (Call("search", "author of Niels Lyhne", 3),))
     assert state.turns[-1].observation == () and state.searches == 0
-    after = env().observe(state, hits())
-    assert (after.status, after.query, after.searches) == (Status.ACT, None, 1)
+    after = env().observe(state, (hits(),))
+    assert (after.status, after.calls, after.searches) == (Status.ACT, (), 1)
 
 
 def test_four_turns_may_search_and_a_fifth_only_answers():
@@ -91,22 +91,35 @@ def test_a_fork_does_not_touch_its_sibling(before, left, right):
     state = play(task, before)
     if state.status is not Status.ACT:
         return
-    kept = (state.status, state.turns, state.query, state.answer)
+    kept = (state.status, state.turns, state.calls, state.answer)
     first = task.act(state, left)
     task.act(state, right)
-    assert (state.status, state.turns, state.query, state.answer) == kept
+    assert (state.status, state.turns, state.calls, state.answer) == kept
     assert task.act(state, left) == first
+
+
+@pytest.mark.parametrize("style", ["search_r1", "compact"])
+def test_a_failed_search_is_told_and_the_episode_goes_on(style):
+    task = env(style=style)
+    state = task.act(task.start(QUESTION), SEARCH)
+    state = task.observe(state, (Failure("timed out after 3 s </information>"),))
+    assert state.status is Status.ACT
+    assert state.turns[0].failures == 1 and state.turns[0].hit_ids == ()
+    told = state.turns[0].observation_text
+    assert "The search failed: timed out after 3 s" in told
+    assert told.count("</information>") == 1
+    assert play(task, [SEARCH, ANSWER]).answer == task.act(state, ANSWER).answer
 
 
 def test_acting_out_of_turn_is_refused():
     task = env()
     waiting = task.act(task.start(QUESTION), SEARCH)
-    with pytest.raises(ValueError, match="test/1: the state is search, not act"):
+    with pytest.raises(ValueError, match="test/1: the state is wait, not act"):
         task.act(waiting, ANSWER)
-    with pytest.raises(ValueError, match="test/1: the state is act, not search"):
-        task.observe(task.start(QUESTION), hits())
-    with pytest.raises(ValueError, match="4 hits for 'author of Niels Lyhne'; ask the retriever for 3"):
-        task.observe(waiting, hits(*PASSAGES, PASSAGES[0]))
+    with pytest.raises(ValueError, match="test/1: the state is act, not wait"):
+        task.observe(task.start(QUESTION), (hits(),))
+    with pytest.raises(ValueError, match="4 hits for 'author of Niels Lyhne'; the task shows 3"):
+        task.observe(waiting, (hits(*PASSAGES, PASSAGES[0]),))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def episode(number: int, *texts: str, hops: int, golds=("Denmark",), supporting=
     )
     for text in texts:
         state = ENV.act(state, text)
-        if state.status is Status.SEARCH:
-            state = ENV.observe(state, hits(PASSAGES[0]))
+        if state.status is Status.WAIT:
+            state = ENV.observe(state, (hits(PASSAGES[0]),))
     return state
 
 

@@ -15,9 +15,9 @@ THOUGHT = "<think>hm</think>"
 
 def episode(*texts: str) -> State:
     actions = [parse(text) for text in texts]
-    turns = tuple(Turn(text, action.kind, None, (), ()) for text, action in zip(texts, actions, strict=True))
+    turns = tuple(Turn(text, action.kind) for text, action in zip(texts, actions, strict=True))
     answer = actions[-1].content if actions and actions[-1].kind == "answer" else None
-    return State(question=QUESTION, status=Status.DONE, turns=turns, query=None, answer=answer)
+    return State(question=QUESTION, status=Status.DONE, turns=turns, answer=answer)
 
 
 @pytest.mark.parametrize(

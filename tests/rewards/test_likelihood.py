@@ -36,7 +36,7 @@ def test_a_question_without_a_golden_answer_is_refused(answers):
 def test_answers_of_a_group_count_by_how_often_they_were_given():
     """Three episodes say Ada in two forms, one says Bob; one says nothing and one was cut."""
     said = ["Ada", "Bob", "the ada!", "Ada", "", None]
-    states = [State(question("Eve"), Status.DONE, (), None, answer) for answer in said]
+    states = [State(question("Eve"), Status.DONE, answer=answer) for answer in said]
     assert asked(config(answers="group"), question("Eve"), states) == [("Ada", 0.75), ("Bob", 0.25)]
     assert asked(config(answers="group"), question(), states[4:]) == []
 

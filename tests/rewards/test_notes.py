@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlsearch.envs.types import Piece, Question, State, Status, Turn
+from rlsearch.envs.types import Call, Piece, Question, State, Status, Turn
 from rlsearch.errors import InputError
 from rlsearch.rewards import notes
 from rlsearch.rewards.notes import Notes
@@ -20,7 +20,7 @@ QUESTION = Question("set/1", "Who?", ("Ada",), ("p1", "p2"), 2, "corpus")
 
 def turn(kind: str, hits: tuple[str, ...] = (), read: str = "") -> Turn:
     pieces = (Piece(read, trusted=False),) if read else ()
-    return Turn("text", kind, "query" if kind == "search" else None, hits, pieces)
+    return Turn("text", kind, (Call("search", "query", 3),) * (kind == "search"), hits, observation=pieces)
 
 
 # Finds p1 and p9; finds p1 again and p2, where the answer stands; is no action; answers.
@@ -30,7 +30,7 @@ TURNS = (
     turn("invalid", (), "no such action"),
     turn("answer"),
 )
-STATE = State(QUESTION, Status.DONE, TURNS, None, "Ada")
+STATE = State(QUESTION, Status.DONE, TURNS, (), "Ada")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,9 @@ def test_every_writer_is_tested_above_or_below():
 
 
 def test_equal_queries_have_one_number():
-    first, same, other = (replace(TURNS[0], query=query) for query in ("Who is  Ada", "who is ada", "who was ada"))
+    first, same, other = (
+        replace(TURNS[0], calls=(Call("search", query, 3),)) for query in ("Who is  Ada", "who is ada", "who was ada")
+    )
     state = replace(STATE, turns=(first, same, other, TURNS[2], TURNS[3]))
     numbers = [notes.query_number(state, i) for i in range(5)]
     assert numbers[0] == numbers[1]

@@ -20,8 +20,8 @@ def play(*texts: str, found=(PASSAGES[0],)) -> State:
     state = ENV.start(QUESTION)
     for text in texts:
         state = ENV.act(state, text)
-        if state.status is Status.SEARCH:
-            state = ENV.observe(state, hits(*found))
+        if state.status is Status.WAIT:
+            state = ENV.observe(state, (hits(*found),))
     return state
 
 
@@ -94,8 +94,8 @@ def test_every_finished_episode_scores_within_bounds(texts):
     for text in [*texts, "x", "x", "x"]:
         if state.status is Status.ACT:
             state = ENV.act(state, text)
-        if state.status is Status.SEARCH:
-            state = ENV.observe(state, hits(*PASSAGES))
+        if state.status is Status.WAIT:
+            state = ENV.observe(state, (hits(*PASSAGES),))
     score = Reward(tuple((name, 1.0) for name in TERMS)).score(state)
     assert all(0.0 <= value <= 1.0 for name, value in score.columns.items() if name != "searches")
     assert (NO_ANSWER in score.flags) == (score.columns["answered"] == 0.0)

@@ -53,7 +53,7 @@ def row(written, index: int):
 def expect(run, context, *, key, draw=WHOLE, budget=BUDGET):
     return twin.turn(
         run.params, run.parts.policy.model, context, tokenizer=run.parts.policy.tokenizer,
-        stops=run.parts.task.env.stop_tags, budget=budget, key=key, draw=draw,
+        stops=run.parts.task.env.stops[0], budget=budget, key=key, draw=draw,
     )  # fmt: skip
 
 

@@ -85,5 +85,5 @@ def test_demonstrations_read_as_rollouts_do(demonstrator, run):
     for text, hits in trace.turns:
         state = env.act(state, tokenizer.decode(tokenizer.encode_control(text)))
         assert state.turns[-1].kind == ("answer" if hits is None else "search")
-        state = state if hits is None else env.observe(state, hits)
+        state = state if hits is None else env.observe(state, (hits,))
     assert state.answer == trace.turns[-1][0].removeprefix("<answer>").removesuffix("</answer>").strip()
