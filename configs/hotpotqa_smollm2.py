@@ -82,10 +82,14 @@ def get_config() -> ConfigDict:
             "max_turn_tokens": 48,
             "max_observation_tokens": 208,
             "buckets": (1, 224, 448, 576),
+            "chunk": 16,
             "temperature": 0.6,  # at 1 this quantised model writes no valid turn
             "top_k": 0,
             "top_p": 1.0,
             "min_p": 0.0,
+            "frozen_roles": (),
+            "calls": {"at_once": 0, "batch": 64, "timeout": 60.0},
+            "budget": None,
         }
     )
 

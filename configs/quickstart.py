@@ -133,10 +133,14 @@ def get_config() -> ConfigDict:
             "max_turn_tokens": 10,
             "max_observation_tokens": 40,
             "buckets": (1, 24, 48),
+            "chunk": 10,
             "temperature": 1.0,
             "top_k": 0,
             "top_p": 1.0,
             "min_p": 0.0,
+            "frozen_roles": (),
+            "calls": {"at_once": 0, "batch": 128, "timeout": 60.0},
+            "budget": None,
         }
     )
 

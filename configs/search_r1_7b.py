@@ -70,10 +70,14 @@ def get_config() -> ConfigDict:
             "max_turn_tokens": 500,
             "max_observation_tokens": 500,
             "buckets": (1, 128, 512, 1024),
+            "chunk": 32,
             "temperature": 1.0,
             "top_k": 0,
             "top_p": 1.0,
             "min_p": 0.0,
+            "frozen_roles": (),
+            "calls": {"at_once": 8, "batch": 64, "timeout": 60.0},
+            "budget": None,
         }
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from rlsearch import config as configs
 from rlsearch.envs.tasks import Task, make_task, open_retrievers
-from rlsearch.errors import InputError
+from rlsearch.errors import InputError, nearest
 from rlsearch.interop.gguf import import_gguf, smollm2_path
 from rlsearch.interop.load import check_vocabulary, import_model, read_config
 from rlsearch.models import decoder, sharding
@@ -26,8 +26,9 @@ from rlsearch.models.sharding import MeshConfig
 from rlsearch.rewards.likelihood import POLICIES
 from rlsearch.sampling import automaton
 from rlsearch.sampling.engine import Engine, SamplingConfig
-from rlsearch.sampling.grow import Scene
+from rlsearch.sampling.rollouts import POLICY, START, Scene
 from rlsearch.search.corpus import write_corpus
+from rlsearch.search.types import Retriever
 from rlsearch.tokenization import loading, spm
 from rlsearch.tokenization.tags import TAGS
 from rlsearch.tokenization.template import SEARCH_R1_INSTRUCTION, ChatTemplate, PlainTemplate, Template
@@ -124,16 +125,28 @@ def assemble(config: ConfigDict, directory: Path, *, writes: bool, mesh: Mesh | 
     if not writes:
         retrievers = open_retrievers(task, config.search, directory / "indexes")
     policy = make_policy(config, task, directory, writes=writes, mesh=mesh)
-    scene = Scene(task.env, retrievers, policy.tokenizer, make_template(config.template))
     sampling = configs.read(config.sampling, SamplingConfig, "config.sampling")
-    if max(sampling.buckets) <= sampling.max_observation_tokens:
-        raise InputError(
-            f"config.sampling.buckets {sampling.buckets}: the largest must hold an observation of"
-            f" {sampling.max_observation_tokens} tokens and the token before it; add one of"
-            f" {sampling.max_observation_tokens + 1} or more"
-        )
-    stops = automaton.build(task.env.stops[0], policy.tokenizer.token_bytes())
+    scene = make_scene(task, retrievers, policy.tokenizer, make_template(config.template), sampling)
+    stops = automaton.join(task.env.stops, policy.tokenizer.token_bytes())
     return Parts(task, policy, scene, Engine(policy.model, sampling, stops, end_ids=policy.tokenizer.eos_ids))
+
+
+def make_scene(
+    task: Task, retrievers: Mapping[str, Retriever], tokenizer: Tokenizer, template: Template, sampling: SamplingConfig
+) -> Scene:
+    """What the policy acts in.
+
+    Raises:
+      InputError: a role of ``config.sampling.frozen_roles`` that the environment does not have.
+    """
+    roles = task.env.roles
+    for role in sampling.frozen_roles:
+        if role not in roles:
+            raise InputError(
+                f"config.sampling.frozen_roles: the environment has no role {role!r}{nearest(role, roles)}"
+            )
+    writers = {role: START if role in sampling.frozen_roles else POLICY for role in roles}
+    return Scene(task.env, {"search": retrievers}, tokenizer, template, writers)
 
 
 def read_policy(section: ConfigDict) -> ScratchPolicy | SmolLM2Policy | HuggingFacePolicy:

@@ -20,6 +20,7 @@ from rlsearch.envs.types import State
 from rlsearch.evaluation import metrics
 from rlsearch.evaluation.evaluate import answer
 from rlsearch.rewards import answers
+from rlsearch.sampling.rollouts import POLICY, START
 from rlsearch.settings import check_sections
 from rlsearch.training.workdir import Workdir
 
@@ -40,7 +41,9 @@ def evaluate(config: ConfigDict, path: Path, *, model: str | None) -> dict[str, 
         with config.unlocked():
             config.policy = ConfigDict({"kind": "huggingface", "path": model, "dtype": dtype})
     parts = assemble(config, path, writes=True)
-    states = answer(parts.engine, parts.scene, parts.policy.params, parts.task.heldout)
+    states = answer(
+        parts.engine, parts.scene, {POLICY: parts.policy.params, START: parts.policy.params}, parts.task.heldout
+    )
     record = metrics.record(states, stage="evaluation", step=0, name=config.name)
     episodes = [_episode(state) for state in states]
     Workdir(path, writes=True).write_json("evaluation.json", {"record": record, "episodes": episodes})

@@ -24,6 +24,7 @@ from rlsearch.interop.export import export_model
 from rlsearch.models import decoder, lora, sharding
 from rlsearch.models.decoder import Params
 from rlsearch.report import report
+from rlsearch.sampling.rollouts import POLICY, START
 from rlsearch.settings import Settings
 from rlsearch.training.collect import Collector
 from rlsearch.training.demonstrations import Demonstrator
@@ -65,13 +66,13 @@ def train(config: ConfigDict, path: Path) -> dict[str, Any]:
     say(workdir, lines.prepared(parts, decoder.parameter_count(params)))
     if read.warmup is not None:
         params, seconds["warmup"] = _warm_up(read, config, parts, mesh, workdir)
-    before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), workdir, step=0))
+    start = sharding.to_local(params, mesh) if read.rl.lora is not None or read.sampling.frozen_roles else None
+    before, seconds["evaluate"] = timed(lambda: measure(parts, sharding.to_local(params, mesh), start, workdir, step=0))
     say(workdir, lines.evaluated("before", before))
-    state, seconds["rl"] = _reinforce(read, config.seed, parts, params, mesh, workdir)
-    start = None if read.rl.lora is None else sharding.to_local(params, mesh)
+    state, seconds["rl"] = _reinforce(read, config.seed, parts, params, start, mesh, workdir)
     trained = sharding.to_local(state.params, mesh)
-    local = make_step_config(read, parts).policy(trained, start)
-    after, spent = timed(lambda: measure(parts, local, workdir, step=read.rl.steps))
+    local = make_step_config(read, parts).policy(trained, None if read.rl.lora is None else start)
+    after, spent = timed(lambda: measure(parts, local, start, workdir, step=read.rl.steps))
     seconds["evaluate"] += spent
     say(workdir, lines.evaluated("after", after))
     summary = {
@@ -109,7 +110,7 @@ def make_collector(read: Settings, parts: Parts, *, share: int) -> Collector:
         engine=parts.engine, scene=parts.scene, expander=read.expander, reward=read.reward, notes=read.notes,
         values=values, scorer=scorer, config=read.rl.batch, merge_prefixes=read.rl.merge_prefixes,
         drop_equal=read.credit.drops_questions and not penalised,
-        draw=read.sampling.draw, share=share,
+        draw=read.sampling.draw, budget=read.sampling.budget, share=share,
     )  # fmt: skip
 
 
@@ -130,20 +131,21 @@ def make_step_config(read: Settings, parts: Parts) -> StepConfig:
     )  # fmt: skip
 
 
-def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, mesh, workdir: Workdir):
+def _reinforce(read: Settings, seed: int, parts: Parts, params: Params, start: Params | None, mesh, workdir: Workdir):
     return reinforce(
         read.rl, params, questions=parts.task.train, step_config=make_step_config(read, parts),
         collector=make_collector(read, parts, share=jax.process_count()), mesh=mesh, workdir=workdir, seed=seed,
-        evaluate=lambda step, local: measure(parts, local, workdir, step=step),
+        evaluate=lambda step, local: measure(parts, local, start, workdir, step=step),
     )  # fmt: skip
 
 
-def measure(parts: Parts, params: Params, workdir: Workdir, *, step: int) -> dict[str, Any]:
+def measure(parts: Parts, params: Params, start: Params | None, workdir: Workdir, *, step: int) -> dict[str, Any]:
     """Evaluates on the held-out questions and notes it; a step that was evaluated before is read back."""
     known = [row for row in workdir.rows("evaluations.jsonl") if row["step"] == step]
     if known:
         return known[-1]
-    record = evaluate(parts.engine, parts.scene, params, parts.task.heldout, stage=STAGE, step=step, name="heldout")
+    writers = {POLICY: params} if start is None else {POLICY: params, START: start}
+    record = evaluate(parts.engine, parts.scene, writers, parts.task.heldout, stage=STAGE, step=step, name="heldout")
     workdir.append("evaluations.jsonl", record)
     return record
 

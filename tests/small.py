@@ -37,7 +37,7 @@ def config(**changes) -> ConfigDict:
     small.warmup.update(steps=60, log_every=10, checkpoint_every=20, rows=8, keep=2)
     small.warmup.optimizer.update(learning_rate=1e-2, warmup_steps=5)
     small.expander.size = 4
-    small.sampling.update(slots=(16,), max_context=96, max_turn_tokens=6, buckets=(1, 48))
+    small.sampling.update(slots=(16,), max_context=96, max_turn_tokens=6, buckets=(1, 48), chunk=4)
     small.rl.update(steps=5, checkpoint_every=2, snapshot_every=2, snapshot_trees=2)
     small.rl.optimizer.warmup_steps = 1
     small.rl.batch.update(questions=4, row_tokens=128, row_targets=48, block_rows=8, blocks=4, nodes=256)
@@ -130,6 +130,6 @@ def demonstrator(small: ConfigDict, parts: assemble.Parts, **changes) -> Demonst
 def engine(parts: assemble.Parts, **changes) -> Engine:
     """Another engine for the same policy, with some sampling settings changed."""
     tokenizer = parts.policy.tokenizer
-    stops = automaton.build(parts.task.env.stops[0], tokenizer.token_bytes())
+    stops = automaton.join(parts.task.env.stops, tokenizer.token_bytes())
     sampling = dataclasses.replace(parts.engine.sampling, **changes)
     return Engine(parts.policy.model, sampling, stops, end_ids=tokenizer.eos_ids)

@@ -5,7 +5,6 @@ Arguments are shapes with a sharding, so that nothing is allocated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -177,47 +176,43 @@ def _whole(params: dict[str, Any], config: LoraConfig | None) -> dict[str, Any]:
 
 
 def decoding(model: DecoderConfig, read: Settings, mesh: Mesh) -> Program:
-    """One call of the sampler with every slot in use: reads the widest bucket and writes a turn."""
+    """The sampler with every slot in use: reads the widest bucket and writes a chunk."""
     sampling = read.sampling
     slots, bucket = sampling.slots[-1], max(sampling.buckets)
-    capacity = sampling.max_context + max(*sampling.buckets, sampling.max_turn_tokens)
     model = replace(model, param_dtype=model.dtype)
     params = _placed(jax.eval_shape(lambda: decoder.init(jax.random.key(0), model)), mesh)
     params |= _adapter(model, read.rl.lora, mesh)
-    over = ("data", "fsdp", "sequence")
-    shares = math.prod(mesh.shape[axis] for axis in over)
-    if slots % shares or model.n_kv_heads % mesh.shape["model"]:
-        raise InputError(
-            f"decoding: {slots} slots (the last of config.sampling.slots) must divide over the {shares} chips of the"
-            f" axes data, fsdp and sequence, and {model.n_kv_heads} key/value heads over the {mesh.shape['model']} of"
-            f" model"
-        )
+    try:
+        lies = sharding.of_cache(model.n_kv_heads, mesh, slots=(slots,))
+    except InputError as error:
+        raise InputError(f"decoding: {error}") from error
     cache = jax.tree.map(
-        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, P(over, "model")),
-        jax.eval_shape(lambda: decoder.empty_cache(model, slots=slots, capacity=capacity)),
+        lambda leaf: _array(leaf.shape, leaf.dtype, mesh, lies.spec),
+        jax.eval_shape(lambda: decoder.empty_cache(model, slots=slots, capacity=sampling.max_context + bucket)),
     )
     plain = partial(_array, mesh=mesh, spec=P())
+    ints, floats = plain((slots,), np.int32), plain((slots,), np.float32)
     call = engine._Call(
-        plain((slots,), np.int32), plain((slots, bucket), np.int32), *[plain((slots,), np.int32)] * 3,
-        plain((slots, 2), np.uint32),
-        draw.Columns(*[plain((slots,), kind) for kind in (np.float32, np.int32, np.float32, np.float32)]),
+        slots=ints, length=ints, last=ints, state=ints, left=ints, step=ints, key=plain((slots, 2), np.uint32),
+        draw=draw.Columns(floats, ints, floats, floats), menu=None,
     )  # fmt: skip
-    table, ends = plain((8, model.vocab_size), np.int32), plain((model.vocab_size,), bool)
+    marks = engine._Marks(
+        plain((8, model.vocab_size), np.int32), plain((8,), bool), plain((model.vocab_size,), bool)
+    )  # fmt: skip
 
-    def function(params, cache, call, table, ends):
-        return engine._write.__wrapped__(
-            _whole(params, read.rl.lora), cache, call, table, ends, cfg=model,
-            limit=sampling.max_turn_tokens, accept=1, whole=True,
-        )  # fmt: skip
+    def function(params, cache, new, call, marks):
+        params = engine._prepare.__wrapped__(_whole(params, read.rl.lora), cfg=model)
+        cache = engine._read.__wrapped__(params, cache, call.slots, new, call.length, cfg=model, whole=True)
+        return engine._write.__wrapped__(params, cache, call, marks, cfg=model, size=sampling.chunk, whole=True)
 
     return Program(
         "decoding",
         function,
-        (params, cache, call, table, ends),
+        (params, cache, plain((slots, bucket), np.int32), call, marks),
         function,
         function,
         (1,),
-        sampling.max_turn_tokens,
+        sampling.chunk,
         _parts({"parameters": params, "cache": cache}),
     )
 

@@ -48,6 +48,7 @@ class SearchEnv:
     config: SearchEnvConfig
     stops = (("</search>", "</answer>"),)
     roles = ("policy",)
+    most_calls = 1
 
     @property
     def most_turns(self) -> int:

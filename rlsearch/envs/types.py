@@ -153,12 +153,13 @@ class Env(Protocol):
     """A task. Every method is a function of its arguments, and changes none of them.
 
     ``stops`` are the sets of stop strings that a turn is ever asked with; ``roles`` who may write, the policy first;
-    ``most_turns`` how many turns are written in an episode at most.
+    ``most_turns`` how many turns are written in an episode at most, and ``most_calls`` how many calls a turn may make.
     """
 
     stops: tuple[tuple[str, ...], ...]
     roles: tuple[str, ...]
     most_turns: int
+    most_calls: int
 
     def start(self, question: Question) -> State: ...
 

@@ -122,3 +122,20 @@ def to_global(tree: Any, mesh: Mesh) -> Any:
 def to_local(tree: Any, mesh: Mesh) -> Any:
     """The whole of every array on this process's first device, for sampling; gathers what is sharded."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), jax.device_put(tree, replicated(mesh)))
+
+
+def of_cache(n_kv_heads: int, mesh: Mesh, *, slots: Sequence[int]) -> NamedSharding:
+    """How a cache (slot, head, position, width) lies over a mesh: slots over data, fsdp and sequence, heads over model.
+
+    Raises:
+      InputError: slots or heads that do not divide over their axes, or calls that use a part of the slots.
+    """
+    over = ("data", "fsdp", "sequence")
+    shares = math.prod(mesh.shape[axis] for axis in over)
+    if len(slots) > 1 or slots[-1] % shares or n_kv_heads % mesh.shape["model"]:
+        raise InputError(
+            f"config.sampling.slots {tuple(slots)} over the sampler's mesh: a cache laid over {shares} devices of"
+            f" the axes data, fsdp and sequence needs one size that divides over them, and {n_kv_heads} key/value heads"
+            f" must divide over the {mesh.shape['model']} of model"
+        )
+    return NamedSharding(mesh, P(over, "model"))

@@ -6,7 +6,6 @@ several writers may be tried for one column. What a writer cannot know (no suppo
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from rlsearch.envs.types import State
 from rlsearch.errors import InputError, nearest
 from rlsearch.rewards import answers
-from rlsearch.sampling.grow import Tree
+from rlsearch.sampling.trees import Tree
 from rlsearch.tree.build import Branch
 from rlsearch.tree.forest import Kind
 
@@ -183,14 +182,12 @@ class Notes:
           scored: what a scorer says after prompts and observations, by the id of the branch, where there is one.
         """
         for tree in trees:
-            above = _above(tree.root)
             for episode in tree.episodes:
-                whole = above(episode.leaf)
-                path = [branch for branch in whole if branch.kind in ACTS]
+                whole = episode.nodes
                 for column, writer in self.columns:
                     if writer in TURNS:
-                        for turn, branch in enumerate(path):
-                            branch.notes[column] = TURNS[writer](episode.state, turn)
+                        for branch in _turns(whole):
+                            branch.notes[column] = TURNS[writer](episode.state, branch.turn)
                     elif writer in EPISODES:
                         episode.leaf.notes[column] = EPISODES[writer](episode.state)
                     elif writer == LIKELIHOOD:
@@ -208,29 +205,19 @@ class Notes:
         return found
 
 
+def _turns(path: Sequence[Branch]) -> list[Branch]:
+    """The node in which each turn of a path ends."""
+    return list({branch.turn: branch for branch in path if branch.kind in ACTS}.values())
+
+
 def _write_scored(column: str, path: Sequence[Branch], scored: Mapping[int, float]) -> None:
     """Writes what a scorer says along a path that begins with the prompt."""
     newest = path[0].notes[column] = scored[id(path[0])]
-    for branch, answer in itertools.pairwise([*path[1:], None]):
-        if branch.kind in ACTS:
-            newest = newest if answer is None else scored[id(answer)]
-            branch.notes[column] = newest
-
-
-def _above(root: Branch) -> Callable[[Branch], list[Branch]]:
-    """A function that gives the path from the root to a branch."""
-    parents: dict[int, Branch] = {}
-    waiting = [root]
-    while waiting:
-        branch = waiting.pop()
-        for child in branch.children:
-            parents[id(child)] = branch
-            waiting.append(child)
-
-    def path(branch: Branch) -> list[Branch]:
-        found = [branch]
-        while id(found[-1]) in parents:
-            found.append(parents[id(found[-1])])
-        return found[::-1]
-
-    return path
+    ends, waiting = {id(branch) for branch in _turns(path)}, None
+    for branch in path[1:]:
+        if id(branch) in scored:
+            newest = scored[id(branch)]
+        elif id(branch) in ends:
+            waiting = branch
+        if waiting is not None:
+            waiting.notes[column] = newest

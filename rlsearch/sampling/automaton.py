@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from rlsearch.errors import InputError
+from rlsearch.sampling.menu import Spelling
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,49 @@ class Automaton:
     def accept(self) -> int:
         """The state in which a stop string has been read."""
         return self.table.shape[0] - 1
+
+
+@dataclass(frozen=True)
+class Stops:
+    """The automata of several sets of stop strings, one below the other.
+
+    Attributes:
+      table: i32[A, V], as ``Automaton.table``.
+      accepting: in which states a stop string has been read, bool[A].
+      starts: the state in which a turn with a set of stop strings begins.
+    """
+
+    table: np.ndarray
+    accepting: np.ndarray
+    starts: Mapping[tuple[str, ...], int]
+
+    def after(self, state: int, tokens: Sequence[int]) -> int:
+        """The state after some tokens."""
+        for token in tokens:
+            state = int(self.table[state, token])
+        return state
+
+
+def join(sets: Sequence[tuple[str, ...]], token_bytes: Sequence[bytes]) -> Stops:
+    """The automata of every set of stop strings.
+
+    Raises:
+      InputError: a stop string that the vocabulary cannot spell.
+    """
+    spelling = Spelling(token_bytes, ())
+    tables, accepting, starts, states = [], [], {}, 0
+    for stops in sets:
+        for stop in stops:
+            try:
+                spelling.menu([stop])
+            except InputError as error:
+                raise InputError(f"the stop string {stop!r} would never be found: {error}") from error
+        automaton = build(stops, token_bytes)
+        starts[stops] = states
+        tables.append(automaton.table + states)
+        accepting.append(np.arange(len(automaton.table)) == automaton.accept)
+        states += len(automaton.table)
+    return Stops(np.concatenate(tables), np.concatenate(accepting), starts)
 
 
 def build(stops: Sequence[str], token_bytes: Sequence[bytes]) -> Automaton:

@@ -68,22 +68,25 @@ def columns(given: Sequence[Draw], rows: np.ndarray, size: int) -> Columns:
     )
 
 
-def sample(
-    key: Array, step: Int[Array, ""], logits: Float[Array, "S V"], draw: Columns
-) -> tuple[Int[Array, "S"], Float[Array, "S"]]:
-    """Draws by the Gumbel-max trick, one key a slot.
+class Drawn(NamedTuple):
+    """Tokens, their log-probabilities under the distribution that they were drawn from, and its entropy; in nats."""
 
-    Returns:
-      Tokens, and their log-probabilities in nats under the distribution that they were drawn from.
-    """
+    token: Int[Array, "S"]
+    logp: Float[Array, "S"]
+    entropy: Float[Array, "S"]
+
+
+def sample(key: Array, step: Int[Array, "S"], logits: Float[Array, "S V"], draw: Columns) -> Drawn:
+    """Draws by the Gumbel-max trick, with ``fold_in(key[s], step[s])``; logits of -inf are never drawn."""
     greedy = draw.temperature == 0
     logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, draw.temperature)[:, None])
     cut = (draw.top_k > 0) | (draw.top_p < 1) | (draw.min_p > 0)
     logp = jax.lax.cond(cut.any(), lambda: jnp.where(cut[:, None], restricted(logp, draw), logp), lambda: logp)
-    keys = jax.vmap(jax.random.fold_in, (0, None))(key, step)
+    keys = jax.vmap(jax.random.fold_in)(key, step)
     noise = jax.vmap(lambda k: jax.random.gumbel(k, logits.shape[1:]))(keys)
     token = jnp.argmax(logp + jnp.where(greedy[:, None], 0.0, noise), axis=-1)
-    return token.astype(jnp.int32), jnp.take_along_axis(logp, token[:, None], axis=1)[:, 0]
+    entropy = -jnp.sum(jnp.where(logp > -jnp.inf, jnp.exp(logp) * logp, 0.0), axis=-1)
+    return Drawn(token.astype(jnp.int32), jnp.take_along_axis(logp, token[:, None], axis=1)[:, 0], entropy)
 
 
 def restricted(logp: Float[Array, "S V"], draw: Columns) -> Float[Array, "S V"]:

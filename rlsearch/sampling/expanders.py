@@ -1,13 +1,14 @@
-"""Where rollouts branch: each expander grows the trees of a batch of questions to their end."""
+"""Where rollouts branch: each expander is a function of what has grown so far."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ml_collections import ConfigDict
 
 from rlsearch import config as configs
-from rlsearch.sampling.grow import Expander, Grower
+from rlsearch.sampling.grow import Expander, Growth, Pick
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Group:
     """GRPO's group: one tree a question, whose root is the prompt and whose ``size`` branches never meet again."""
 
     size: int
+    trees: ClassVar[int] = 1
+    cuts: ClassVar[int] = 0
 
     @property
     def leaves(self) -> int:
@@ -24,10 +27,8 @@ class Group:
     def leaves_of_tree(self) -> int:
         return self.size
 
-    def grow(self, grower: Grower, states, prompts, rng) -> None:
-        trees = [grower.plant(i, state, prompt) for i, (state, prompt) in enumerate(zip(states, prompts, strict=True))]
-        grower.read_prompts()
-        grower.run([(tree, tree.points[0]) for tree in trees for _ in range(self.size)])
+    def choose(self, growth: Growth) -> list[Pick]:
+        return [Pick(tree, tree.points[0], self.size) for tree in growth.trees] if growth.round == 0 else []
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class RandomExpansion:
     trees: int
     branches: int
     rounds: int
+    cuts: ClassVar[int] = 0
 
     @property
     def leaves(self) -> int:
@@ -48,13 +50,16 @@ class RandomExpansion:
     def leaves_of_tree(self) -> int:
         return 1 + self.branches * self.rounds
 
-    def grow(self, grower: Grower, states, prompts, rng) -> None:
-        pairs = [(i, state, prompt) for i, (state, prompt) in enumerate(zip(states, prompts, strict=True))]
-        trees = [grower.plant(*pair) for pair in pairs for _ in range(self.trees)]
-        grower.read_prompts()
-        grower.run([(tree, tree.points[0]) for tree in trees])
-        for _ in range(self.rounds):
-            grower.run([(t, t.points[rng.integers(len(t.points))]) for t in trees for _ in range(self.branches)])
+    def choose(self, growth: Growth) -> list[Pick]:
+        if growth.round == 0:
+            return [Pick(tree, tree.points[0]) for tree in growth.trees]
+        if growth.round > self.rounds:
+            return []
+        return [
+            Pick(tree, tree.points[growth.rng.integers(len(tree.points))])
+            for tree in growth.trees
+            for _ in range(self.branches)
+        ]
 
 
 EXPANDERS = {"group": Group, "random_expansion": RandomExpansion}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rlsearch.envs.types import Question
+from rlsearch.envs.types import Question, State
 from rlsearch.errors import InputError
 from rlsearch.models.decoder import Params
 from rlsearch.rewards import answers
 from rlsearch.rewards.notes import Notes
 from rlsearch.rewards.reward import Reward
+from rlsearch.sampling.budget import BudgetConfig
 from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.engine import Engine
-from rlsearch.sampling.grow import Expander, Grower, Scene, Tree, grow
+from rlsearch.sampling.grow import Expander, Grower, Grown, grow
+from rlsearch.sampling.rollouts import Scene
+from rlsearch.sampling.trees import Tree
 from rlsearch.training.scorer import Scorer
 from rlsearch.training.values import Values
 from rlsearch.tree import pack
@@ -65,22 +68,24 @@ class Collector:
     merge_prefixes: float | None  # tolerance of log-probabilities, in nats, of ``tree.merge``; None merges nothing
     drop_equal: bool
     draw: Draw
+    budget: BudgetConfig | None  # of the rollouts of a question
     share: int  # the batch's rows and nodes are 1 / share of the global step's
 
     def collect(
-        self, params: Params, questions: Sequence[Question], *, key, rng: np.random.Generator, version: int,
-        judge: Callable[[Rows, int], np.ndarray] | None = None,
+        self, params: Mapping[str, Params], questions: Sequence[Question], *,
+        key, rng: np.random.Generator, version: int, judge: Callable[[Rows, int], np.ndarray] | None = None,
     ) -> Batch:  # fmt: skip
         """Grows the trees of ``questions`` and packs those that carry a signal.
 
         ``judge`` gives the log-probabilities of rows, where there is a scorer (``Scorer.judge``).
         """
-        grower = Grower(self.engine, self.scene, params, key=key, draw=self.draw, version=version)
-        trees = grow(grower, self.expander, questions, rng)
-        for tree in trees:
-            for episode in tree.episodes:
-                score = self.reward.score(episode.state)
-                episode.leaf.rewards = [score.columns[name] for name in self.reward.names]
+        grower = Grower(self.engine, self.scene, params, key, self.draw, version, self._score, budget=self.budget)
+        grown = grow(grower, self.expander, questions, rng)
+        trees = grown.trees
+        for episode in grown.episodes:
+            score = self.reward.score(episode.state)
+            for _, leaf in episode.ends:
+                leaf.rewards = [score.columns[name] for name in self.reward.names]
         known = [0.0 if self.values is None else self.values.get(question.id) for question in questions]
         scored = {} if self.scorer is None else self.scorer.potentials(trees, questions, judge)
         self.notes.write(trees, known, scored)
@@ -95,7 +100,7 @@ class Collector:
         forest = self._forest(pair for pair in roots if not (self.drop_equal and pair[0] in flat))
         rows, blocks, repeated = self._rows(forest, questions)
         metrics = (
-            self._metrics(trees, forest, grower)
+            self._metrics(grown, forest)
             | self.notes.said(trees)
             | {
                 "reward": _mean(np.concatenate(totals)),
@@ -110,6 +115,9 @@ class Collector:
             questions=len(questions),
         )  # fmt: skip
         return Batch(rows, blocks, nodes, forest, roots, tuple(questions), metrics)
+
+    def _score(self, state: State) -> float:
+        return self.reward.total(self.reward.score(state))
 
     def _totals(self, trees: Sequence[Tree], question: int) -> np.ndarray:
         """The reward of each episode of a question, in float32; NaN where a term that counts could not be scored."""
@@ -130,20 +138,26 @@ class Collector:
         rows, blocks = pack.in_blocks(packed.rows, block=rows_of_block, floor=self.config.blocks)
         return rows, blocks, packed.repeated
 
-    def _metrics(self, trees: Sequence[Tree], forest: Forest, grower: Grower) -> dict[str, float]:
-        states = [episode.state for tree in trees for episode in tree.episodes]
+    def _metrics(self, grown: Grown, forest: Forest) -> dict[str, float]:
+        states = [episode.state for episode in grown.episodes]
         lengths = _path_lengths(forest)
         return {
             "exact_match": float(np.mean([answers.exact_match(s.answer, golds=s.question.answers) for s in states])),
             "searches": float(np.mean([state.searches for state in states])),
             "answered": float(np.mean([state.answer is not None for state in states])),
             "episodes": float(len(states)),
-            "sampled_tokens": float(grower.counts.sampled_tokens),
-            "read_tokens": float(grower.counts.read_tokens),
+            "sampled_tokens": float(grown.sampled_tokens),
+            "read_tokens": float(grown.read_tokens),
+            "copied_tokens": float(grown.copied_tokens),
+            "pruned_tokens": float(grown.pruned_tokens),
+            "model_calls": float(sum(spent.model_calls for spent in grown.spent)),
+            "tool_calls": float(sum(spent.tool_calls for spent in grown.spent)),
+            "failed_calls": float(grown.failed_calls),
+            "left_out": float(sum(grown.left_out)),
             "tree_tokens": float(len(forest.token_id)),
             "path_tokens": float(lengths),
-            "out_of_context": float(sum(episode.cut for tree in trees for episode in tree.episodes)),
-            "cut_observations": float(grower.counts.cut_observations),
+            "out_of_context": float(sum(episode.cut for episode in grown.episodes)),
+            "cut_observations": float(grown.cut_observations),
         }
 
 

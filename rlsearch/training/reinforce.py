@@ -18,6 +18,7 @@ from rlsearch.errors import InputError
 from rlsearch.models import lora, sharding, value
 from rlsearch.models.decoder import Params
 from rlsearch.models.lora import LoraConfig
+from rlsearch.sampling.rollouts import POLICY, START
 from rlsearch.training import snapshots
 from rlsearch.training.checkpoint import open_checkpoints
 from rlsearch.training.collect import Batch, BatchConfig, Collector
@@ -97,6 +98,7 @@ def reinforce(
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.start else None
     local, policy = _local(step_config, reference, mesh), partial(step_config.policy, start=reference)
     judge = _judge(collector, policy, reference or params, step_config, mesh)
+    frozen = {START: sharding.to_local(params, mesh)} if START in collector.scene.writers.values() else {}
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
@@ -117,7 +119,7 @@ def reinforce(
         clock = time.monotonic()
         with tqdm(total=config.steps, initial=begun, desc="rl", unit="step", disable=not workdir.writes) as bar:
             for number in range(begun + 1, config.steps + 1):
-                batch = _collect(collector, state, local, judge, next(stream), seed=seed, number=number)
+                batch = _collect(collector, state, local, frozen, judge, next(stream), seed=seed, number=number)
                 if number == begun + 1:
                     check(batch.forest)
                 state, metrics, worth = _update(step, before, state, reference, batch, mesh, config.updates_per_batch)
@@ -172,12 +174,14 @@ def _judge(collector: Collector, policy, start: Params, config: StepConfig, mesh
     return lambda state: partial(judge, policy(state.params))
 
 
-def _collect(collector: Collector, state: TrainState, local, judge, questions, *, seed: int, number: int) -> Batch:
+def _collect(
+    collector: Collector, state: TrainState, local, frozen, judge, questions, *, seed: int, number: int
+) -> Batch:
     process = jax.process_index()
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), number), process)
     rng = np.random.default_rng([seed, 4, number, process])
     return collector.collect(
-        local(state), questions, key=key, rng=rng, version=int(state.step), judge=judge(state)
+        {POLICY: local(state)} | frozen, questions, key=key, rng=rng, version=int(state.step), judge=judge(state)
     )  # fmt: skip
 
 

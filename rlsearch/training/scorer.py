@@ -22,14 +22,15 @@ from rlsearch.models import sharding
 from rlsearch.models.decoder import DecoderConfig, Params
 from rlsearch.rewards import likelihood
 from rlsearch.rewards.likelihood import ScorerConfig
-from rlsearch.sampling.grow import Tree
+from rlsearch.sampling.trees import Tree
 from rlsearch.tokenization.template import AnswerTemplate
 from rlsearch.tokenization.types import Tokenizer
 from rlsearch.training.laid_rows import global_rows, own_rows
 from rlsearch.training.step import StepConfig, make_scores
 from rlsearch.tree import pack
+from rlsearch.tree.build import Branch
 from rlsearch.tree.endings import Asked, attach
-from rlsearch.tree.forest import Rows
+from rlsearch.tree.forest import Kind, Rows
 
 Judge = Callable[[Params, Rows, int], Float[np.ndarray, "M R S"]]
 
@@ -93,10 +94,7 @@ class Scorer:
         """
         template = AnswerTemplate(self.config.before, self.config.after)
         answers = [self._answers(index, question, trees, template) for index, question in enumerate(questions)]
-        asked = [
-            Asked(tree.root, [point.branch for point in tree.points], [ids for ids, _ in answers[tree.question]])
-            for tree in trees
-        ]
+        asked = [Asked(tree.root, _places(tree), [ids for ids, _ in answers[tree.question]]) for tree in trees]
         forest, nodes = attach(asked, opening=template.opening_ids(self.tokenizer))
         cfg = self.rows
         try:
@@ -127,6 +125,17 @@ class Scorer:
             (template.answer_ids(self.tokenizer, answer), weight)
             for answer, weight in likelihood.asked(self.config, question, states)
         ]
+
+
+def _places(tree: Tree) -> list[Branch]:
+    """Where the policy writes next: behind prompts and observations that something follows."""
+    found, waiting = [], [tree.root]
+    while waiting:
+        branch = waiting.pop()
+        if branch.children and branch.kind in (Kind.PROMPT, Kind.OBSERVATION):
+            found.append(branch)
+        waiting += reversed(branch.children)
+    return found
 
 
 def _by_node(rows: Rows, logp: np.ndarray, used: int, nodes: int) -> Float[np.ndarray, "N"]:

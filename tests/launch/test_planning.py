@@ -228,7 +228,7 @@ def finished(*command: str) -> tuple[list[str], dict]:
 def test_a_plan_of_the_quickstart_on_sixteen_chips():
     arguments = [
         "--config=configs/quickstart.py", "--topology=v5e:4x4", "--config.rl.batch.block_rows=16",
-        "--config.mesh.data=16", "--config.rl.attention=blocked",
+        "--config.mesh.data=16", "--config.rl.attention=blocked", "--config.warmup.rows=16",
     ]  # fmt: skip
     said, _ = finished("-m", "launch.plan", *arguments, "--json")
     plan = json.loads(said[-1])

@@ -21,8 +21,10 @@ def cut(logp, draw: Draw) -> np.ndarray:
 def test_the_temperature_counts():
     """Logits 0, 1, 2 at .6: -.203 for the last, not -.408."""
     draw, logits = columns([Draw(0.6)], np.arange(1), 1), jnp.array([[0.0, 1.0, 2.0]])
-    drawn = [sample(jax.random.split(jax.random.key(seed), 1), jnp.int32(0), logits, draw) for seed in range(9)]
-    assert {round(float(logp[0]), 3) for token, logp in drawn if token[0] == 2} == {-0.203}
+    first = jnp.zeros(1, jnp.int32)
+    drawn = [sample(jax.random.split(jax.random.key(seed), 1), first, logits, draw) for seed in range(9)]
+    assert {round(float(one.logp[0]), 3) for one in drawn if one.token[0] == 2} == {-0.203}
+    np.testing.assert_allclose(drawn[0].entropy, 0.617, atol=1e-3)  # of .816, .154 and .029
 
 
 def test_what_is_cut_is_made_up_for():
@@ -74,7 +76,7 @@ def test_tokens_come_as_often_as_their_log_probabilities_say():
     logits, draw, count = jnp.array([0.0, 1.0, 2.0, 0.5]), Draw(0.8, top_p=0.9), 4000
     rows = columns([draw] * count, np.arange(count), count)
     logits = jnp.broadcast_to(logits, (count, 4))
-    token, logp = sample(jax.random.split(jax.random.key(0), count), jnp.int32(0), logits, rows)
+    token, logp, _ = sample(jax.random.split(jax.random.key(0), count), jnp.zeros(count, jnp.int32), logits, rows)
     for one in range(4):
         share = float((token == one).mean())
         said = float(jnp.exp(logp[token == one]).mean()) if share else 0.0

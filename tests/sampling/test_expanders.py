@@ -15,6 +15,7 @@ from rlsearch.sampling import expanders
 from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.expanders import Group, RandomExpansion
 from rlsearch.sampling.grow import Grower, grow
+from rlsearch.sampling.rollouts import POLICY
 from rlsearch.tree.build import build
 from rlsearch.tree.check import check
 from rlsearch.tree.forest import Kind
@@ -28,8 +29,12 @@ def run():
 
 def trees(run, expander, *, count=2, env=None, seed=0):
     scene = dataclasses.replace(run.parts.scene, env=env or run.parts.scene.env)
-    grower = Grower(run.parts.engine, scene, run.params, key=jax.random.key(seed), draw=Draw(), version=0)
-    return grow(grower, expander, run.parts.task.train[:count], np.random.default_rng(seed))
+    grower = Grower(run.parts.engine, scene, {POLICY: run.params}, jax.random.key(seed), Draw(), 0, score=unscored)
+    return grow(grower, expander, run.parts.task.train[:count], np.random.default_rng(seed)).trees
+
+
+def unscored(state):
+    raise AssertionError("nobody asks")
 
 
 def sound(grown):
