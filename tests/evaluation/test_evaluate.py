@@ -16,10 +16,16 @@ def run():
     return small.warmed()
 
 
+def answers(run, questions):
+    return [
+        state for group in answer(run.parts.engine, run.parts.scene, run.params, questions, done=0) for state in group
+    ]
+
+
 def test_every_question_is_answered_once_in_order(run):
     """More questions than slots, so in several goes."""
     questions = run.parts.task.train[:20]
-    states = answer(run.parts.engine, run.parts.scene, run.params, questions)
+    states = answers(run, questions)
     assert [state.question for state in states] == list(questions)
     assert all(state.status is Status.DONE for state in states)
     assert len({turn.text for state in states for turn in state.turns}) > 3
@@ -27,10 +33,10 @@ def test_every_question_is_answered_once_in_order(run):
 
 def test_neither_company_nor_order_changes_an_answer(run):
     questions = run.parts.task.train[:20]
-    states = answer(run.parts.engine, run.parts.scene, run.params, questions)
-    alone = [answer(run.parts.engine, run.parts.scene, run.params, [question])[0] for question in questions[::5]]
+    states = answers(run, questions)
+    alone = [answers(run, [question])[0] for question in questions[::5]]
     assert alone == states[::5]
-    assert answer(run.parts.engine, run.parts.scene, run.params, questions[::-1]) == states[::-1]
+    assert answers(run, questions[::-1]) == states[::-1]
 
 
 def test_the_record_is_json_and_counts_by_hops(run):
