@@ -57,3 +57,8 @@ def test_where_it_is_computed_does_not_matter():
     kernel = params()["blocks"]["kernel"]
     assert len({digest({"x": leaf}) for leaf in (kernel, np.asarray(kernel), jax.device_put(kernel, halves))}) == 1
     assert len(digest(params())) == 16
+
+
+def test_equal_bits_of_another_type_are_other_parameters():
+    zeros = [jnp.zeros(3, dtype) for dtype in (jnp.float32, jnp.float16, jnp.bfloat16)]
+    assert len({digest({"x": leaf}) for leaf in zeros}) == 3
