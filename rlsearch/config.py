@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -86,6 +87,17 @@ def read_kind(section: ConfigDict, kinds: dict[str, type], where: str) -> Any:
         raise InputError(f"{where}.kind: {section.kind!r} is unknown{nearest(str(section.kind), kinds)}")
     rest = ConfigDict({key: section[key] for key in section if key != "kind"})
     return read(rest, kinds[section.kind], where)
+
+
+def differing(one: Any, other: Any, where: str = "") -> list[str]:
+    """The dotted keys, below ``where``, of the values in which two configs that were read from JSON differ."""
+    return sorted({key for key, _ in _leaves(one, where) ^ _leaves(other, where)})
+
+
+def _leaves(value: Any, where: str) -> set[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return {leaf for key in value for leaf in _leaves(value[key], f"{where}.{key}" if where else key)}
+    return {(where, json.dumps(value))}
 
 
 @dataclasses.dataclass(frozen=True)

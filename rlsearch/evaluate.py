@@ -2,6 +2,9 @@
 
 The policy is the one that the config starts from, or the exported model in ``--model``. Prints one record as JSON and
 writes it with every episode to ``evaluation.json`` in the workdir, which also keeps vocabulary and indexes.
+
+Episodes are kept in ``episodes.jsonl`` as they end: an evaluation that was stopped goes on when the same command is
+given again, and gives what it would have given.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from rlsearch import command
 from rlsearch.assemble import assemble
 from rlsearch.envs.types import State
 from rlsearch.evaluation import metrics
-from rlsearch.evaluation.evaluate import answer
+from rlsearch.evaluation.episodes import FILE
+from rlsearch.evaluation.evaluate import resume
 from rlsearch.rewards import answers
 from rlsearch.sampling.rollouts import POLICY, START
 from rlsearch.settings import check_sections
@@ -33,7 +37,8 @@ def evaluate(config: ConfigDict, path: Path, *, model: str | None) -> dict[str, 
     """The evaluation record of a policy; its episodes are in ``path / "evaluation.json"``.
 
     Raises:
-      InputError: something that the config names is missing, malformed or does not fit.
+      InputError: something that the config names is missing, malformed or does not fit, there is no held-out
+        question, or the episodes in ``path`` are of another evaluation.
     """
     check_sections(config)
     if model is not None:
@@ -41,9 +46,8 @@ def evaluate(config: ConfigDict, path: Path, *, model: str | None) -> dict[str, 
         with config.unlocked():
             config.policy = ConfigDict({"kind": "huggingface", "path": model, "dtype": dtype})
     parts = assemble(config, path, writes=True)
-    states = answer(
-        parts.engine, parts.scene, {POLICY: parts.policy.params, START: parts.policy.params}, parts.task.heldout
-    )
+    writers = {POLICY: parts.policy.params, START: parts.policy.params}
+    states = resume(parts.engine, parts.scene, writers, parts.task, config=config, file=path / FILE)
     record = metrics.record(states, stage="evaluation", step=0, name=config.name)
     episodes = [_episode(state) for state in states]
     Workdir(path, writes=True).write_json("evaluation.json", {"record": record, "episodes": episodes})

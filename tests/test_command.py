@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,3 +93,46 @@ def test_what_must_be_given_is_asked_for():
     code, _, errors = run(f"--config={QUICKSTART}")
     assert code == 1
     assert "--workdir must have a value" in errors
+
+
+def evaluation(path: Path, *more: str) -> list[str]:
+    """An evaluation of 80 questions, four at once."""
+    return [
+        sys.executable, "-m", "rlsearch.evaluate", "--config=tests/small_config.py", f"--workdir={path}",
+        "--config.sampling.slots=(1,)", "--config.task.heldout_questions=40", *more,
+    ]  # fmt: skip
+
+
+def lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_killed_goes_on_to_the_same_end(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    straight = subprocess.run(
+        evaluation(tmp_path / "straight"), cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    killed, file = subprocess.Popen(evaluation(tmp_path / "run"), cwd=ROOT, env=environment), tmp_path / "run"
+    while killed.poll() is None and lines(file / "episodes.jsonl") < 1 + 4:
+        time.sleep(0.005)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    assert 1 + 4 <= lines(file / "episodes.jsonl") < 1 + 80
+    assert not (file / "evaluation.json").exists()
+    with (file / "episodes.jsonl").open("a") as journal:
+        journal.write('{"question": {"id"')
+    again = subprocess.run(evaluation(file), cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert "cut off after" in again.stderr and "of 80 questions are answered already" in again.stderr
+    assert json.loads(again.stdout)["questions"] == 80
+    assert again.stdout == straight.stdout
+    for name in ("evaluation.json", "episodes.jsonl"):
+        assert (file / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    for override, said in (
+        ("sampling.max_turn_tokens=5", r"episodes\.jsonl: holds .* differ in config\.sampling\.max_turn_tokens\. Use"),
+        ("task.heldout_questions=0", r"config\.task has 0 held-out questions"),
+    ):
+        code, output, errors = run(*evaluation(file, f"--config.{override}")[3:], module="rlsearch.evaluate")
+        assert (code, output) == (1, "")
+        assert re.search(rf"^error: .*{said}", errors, re.M), errors
+        assert "Traceback" not in errors

@@ -11,13 +11,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from rlsearch.config import differing
 from rlsearch.errors import InputError
 
 JOURNALS = ("metrics.jsonl", "evaluations.jsonl")
 
 
 # What an evaluation leaves and a run may find: indexes say themselves which corpus and encoder they are of.
-SHARED = {"indexes", "evaluation.json"}
+SHARED = {"indexes", "episodes.jsonl", "evaluation.json"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Workdir:
         mine, file = json.loads(config.to_json_best_effort()), self.path / "config.json"
         if file.exists():
             theirs = _read_json(file)
-            keys = sorted({key for key, _ in _leaves(mine) ^ _leaves(theirs)})
+            keys = differing(mine, theirs, "config")
             if keys and self._untouched():
                 self.write_json("config.json", mine)
             elif keys:
@@ -115,9 +116,3 @@ def _read_json(file: Path) -> Any:
         raise InputError(
             f"{file}:{error.lineno}: not JSON ({error.msg}); restore it or use another --workdir"
         ) from error
-
-
-def _leaves(value: Any, where: str = "config") -> set[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        return {leaf for key in value for leaf in _leaves(value[key], f"{where}.{key}")}
-    return {(where, json.dumps(value))}

@@ -61,7 +61,8 @@ def test_other_peoples_files_are_left_alone(tmp_path):
 
 def test_a_run_may_begin_where_an_evaluation_left_its_indexes(tmp_path):
     (tmp_path / "indexes").mkdir()
-    (tmp_path / "evaluation.json").write_text("{}")
+    for name in ("episodes.jsonl", "evaluation.json"):
+        (tmp_path / name).write_text("{}")
     Workdir(tmp_path, writes=True).open(small.config())
     assert (tmp_path / "config.json").exists()
 
