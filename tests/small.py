@@ -127,9 +127,9 @@ def demonstrator(small: ConfigDict, parts: assemble.Parts, **changes) -> Demonst
     return dataclasses.replace(made, **changes)
 
 
-def engine(parts: assemble.Parts, **changes) -> Engine:
-    """Another engine for the same policy, with some sampling settings changed."""
+def engine(parts: assemble.Parts, *, env=None, mesh=None, **changes) -> Engine:
+    """Another engine for the same policy, with some sampling settings changed, or for another environment."""
     tokenizer = parts.policy.tokenizer
-    stops = automaton.join(parts.task.env.stops, tokenizer.token_bytes())
+    stops = automaton.join((env or parts.task.env).stops, tokenizer.token_bytes())
     sampling = dataclasses.replace(parts.engine.sampling, **changes)
-    return Engine(parts.policy.model, sampling, stops, end_ids=tokenizer.eos_ids)
+    return Engine(parts.policy.model, sampling, stops, end_ids=tokenizer.eos_ids, mesh=mesh)

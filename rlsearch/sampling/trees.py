@@ -80,6 +80,15 @@ class Tree:
     _above: dict[int, Branch] = field(default_factory=dict)
     _born: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def __post_init__(self):
+        waiting = [self.root]
+        while waiting:
+            parent = waiting.pop()
+            waiting += parent.children
+            for child in parent.children:
+                self._above[id(child)] = parent
+                self._born[id(child)] = (child.episode, len(self._born))
+
     def append(self, parent: Branch, child: Branch, *, episode: int) -> Branch:
         """Adds a node below another one, written or read by a rollout; returns it."""
         parent.children.append(child)
@@ -129,8 +138,14 @@ class Tree:
             waiting += branch.children
 
     def prune(self) -> int:
-        """Removes what leads to no episode; returns how many sampled tokens that were."""
-        return _prune(self.root)
+        """Removes what leads to no episode, and points in it; returns how many sampled tokens that were."""
+        lost, kept, waiting = _prune(self.root), set(), [self.root]
+        while waiting:
+            branch = waiting.pop()
+            kept.add(id(branch))
+            waiting += branch.children
+        self.points = [point for point in self.points if id(point.branch) in kept]
+        return lost
 
 
 def _prune(branch: Branch) -> int:

@@ -97,8 +97,7 @@ def reinforce(
     state, optimizer, critic_optimizer = _begin(config, step_config, params, mesh, seed=seed)
     reference = jax.device_put(params, sharding.shard(params, mesh)) if step_config.start else None
     local, policy = _local(step_config, reference, mesh), partial(step_config.policy, start=reference)
-    judge = _judge(collector, policy, reference or params, step_config, mesh)
-    frozen = {START: sharding.to_local(params, mesh)} if START in collector.scene.writers.values() else {}
+    judge, frozen = _judge(collector, policy, reference or params, step_config, mesh), _frozen(collector, params, mesh)
     stream = question_stream(
         questions, batch=config.batch.questions, seed=seed, process=jax.process_index(), processes=jax.process_count()
     )
@@ -164,6 +163,11 @@ def _local(config: StepConfig, start: Params | None, mesh: Mesh) -> Callable[[Tr
     """The policy of a state on this process's first device; what an adapter is added to is gathered once."""
     start = None if config.lora is None else sharding.to_local(start, mesh)
     return lambda state: config.policy(sharding.to_local(state.params, mesh), start)
+
+
+def _frozen(collector: Collector, params: Params, mesh: Mesh) -> dict[str, Params]:
+    """What roles write that are not trained, where there are any: the policy from before the first step."""
+    return {START: sharding.to_local(params, mesh)} if START in collector.scene.writers.values() else {}
 
 
 def _judge(collector: Collector, policy, start: Params, config: StepConfig, mesh: Mesh):

@@ -30,7 +30,7 @@ from rlsearch.training.step import StepConfig, make_scores
 from rlsearch.tree import pack
 from rlsearch.tree.build import Branch
 from rlsearch.tree.endings import Asked, attach
-from rlsearch.tree.forest import Kind, Rows
+from rlsearch.tree.forest import NONE, Kind, Rows
 
 Judge = Callable[[Params, Rows, int], Float[np.ndarray, "M R S"]]
 
@@ -128,7 +128,9 @@ class Scorer:
 
 
 def _places(tree: Tree) -> list[Branch]:
-    """Where the policy writes next: behind prompts and observations that something follows."""
+    """Where a turn of the policy begins; in a later context, behind its prompt and observations."""
+    if tree.continues == NONE:
+        return [point.branch for point in tree.points if not point.written]
     found, waiting = [], [tree.root]
     while waiting:
         branch = waiting.pop()

@@ -196,7 +196,7 @@ def test_slots_that_do_not_divide_over_the_chips_are_refused():
     """Laid on every chip instead, they would be planned as what no run does."""
     read = settings.read(small.config(**{"sampling.slots": (12,)}))
     mesh = programs.make_mesh(MeshConfig(data=8, fsdp=1, sequence=1, model=1), jax.devices())
-    with pytest.raises(InputError, match=r"12 slots .* must divide over the 8 chips"):
+    with pytest.raises(InputError, match=r"decoding: .*slots .12,. .* over 8 devices .* divides over them"):
         programs.decoding(small_model.config(), read, mesh)
 
 

@@ -106,7 +106,10 @@ def tree() -> Tree:
     ]  # fmt: skip
     leaves = (first, second)
     root = Branch(Kind.PROMPT, 0, [0], children=[search])
-    return Tree(1, root, [], [Episode(leaf, state, False) for leaf, state in zip(leaves, states, strict=True)])
+    grown = Tree(1, root)
+    for number, (leaf, state) in enumerate(zip(leaves, states, strict=True)):
+        grown.episodes.append(Episode([(grown, leaf)], state, cut=False, number=number))
+    return grown
 
 
 def test_notes_stand_at_the_turns_and_where_episodes_end():

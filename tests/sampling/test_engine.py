@@ -26,7 +26,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def engine(run):
-    return small.engine(run.parts, slots=(2, 4), buckets=(1, 8, 24))
+    return small.engine(run.parts, slots=(2, 4), buckets=(1, 8, 24), chunk=3)
 
 
 @pytest.fixture(scope="module")

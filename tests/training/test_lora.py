@@ -108,9 +108,9 @@ def test_reference_base_and_sampler_share_one_copy(tmp_path, monkeypatch):
         made = stages.policy_step(*args, **kwargs)
         return lambda state, reference, *rest: (seen.update(step=reference), made(state, reference, *rest))[1]
 
-    def watched(self, params, **call):
+    def watched(self, params, writings):
         seen.update(sampler=params)
-        return write(self, params, **call)
+        return write(self, params, writings)
 
     monkeypatch.setattr(reinforce, "make_policy_step", make)
     monkeypatch.setattr(Engine, "write", watched)

@@ -76,9 +76,13 @@ def grown(seed: int, **sizes) -> tuple[list[Tree], list[Question]]:
     questions = [Question(f"q/{i}", "?", tuple(answer() for _ in range(rng.integers(1, 4))), (), 0, "") for i in (0, 1)]
     for question, root in random_trees(seed, **sizes):
         state = State(questions[question], Status.DONE)
-        points = [Point(b, state, 0, 0, 0) for b in everything(root) if b is root or rng.random() < 0.5]
-        episodes = [Episode(leaf, dataclasses.replace(state, answer=answer()), False) for leaf in leaves_of(root)]
-        found.append(Tree(question, root, points, episodes))
+        points = [Point(b, state, 0) for b in everything(root) if b is root or rng.random() < 0.5]
+        tree = Tree(question, root, points)
+        tree.episodes += [
+            Episode([(tree, leaf)], dataclasses.replace(state, answer=answer()), cut=False, number=n)
+            for n, leaf in enumerate(leaves_of(root))
+        ]
+        found.append(tree)
     return found, questions
 
 
