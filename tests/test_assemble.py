@@ -7,25 +7,13 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import pytest
 
-from rlsearch.assemble import assemble, make_policy
-from rlsearch.errors import InputError
+from rlsearch.assemble import make_policy
 from rlsearch.interop import stacking
 from rlsearch.interop.export import export_model
 from rlsearch.models import sharding
 from tests import small
 from tests.interop import small as hub
-
-
-def test_buckets_that_hold_no_observation_are_refused(tmp_path):
-    """An observation of 40 tokens is read with the token before it; 40 are one too few."""
-    config = small.config(**{"sampling.buckets": (1, 40), "sampling.max_observation_tokens": 40})
-    with pytest.raises(InputError, match=r"buckets \(1, 40\): the largest must hold an observation of 40.*41 or more"):
-        assemble(config, tmp_path, writes=True)
-    assemble(
-        small.config(**{"sampling.buckets": (1, 41), "sampling.max_observation_tokens": 40}), tmp_path, writes=True
-    )
 
 
 def test_a_checkpoint_goes_to_the_mesh_with_two_layers_in_host_memory_at_most(tmp_path, monkeypatch):

@@ -165,7 +165,7 @@ def test_a_run_has_a_handful_of_shapes():
         forest = random_forest(seed, trees=16, depth=4, branching=3, longest=5, contexts=0.2 * (seed % 3))
         result = pack(forest, width=32, targets=32, multiple=2)
         rows, _ = in_blocks(result.rows, block=2, floor=14)
-        nodes = pad_nodes(forest.nodes, room(256, len(forest.nodes.end)), leaves=150, depth=8, fan=32)
+        nodes = pad_nodes(forest.nodes, room(256, len(forest.nodes.end)), leaves=150, depth=8, fan=64)
         shapes.add((*(leaf.shape for leaf in jax.tree.leaves((rows, nodes))), nodes.paths.fan))
         sizes.add((len(forest.token_id), len(forest.nodes.end), len(result.rows.token_id)))
     assert len(sizes) > 75
