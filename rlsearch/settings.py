@@ -21,8 +21,8 @@ from rlsearch.models.value import TRUNKS
 from rlsearch.rewards.likelihood import ScorerConfig
 from rlsearch.rewards.notes import LIKELIHOOD, PERSISTENT, Notes
 from rlsearch.rewards.reward import Reward
-from rlsearch.sampling import expanders
 from rlsearch.sampling.engine import SamplingConfig
+from rlsearch.sampling.expanders import registry as expanders
 from rlsearch.sampling.grow import Expander
 from rlsearch.training.rehearse import rehearse
 from rlsearch.training.reinforce import RlConfig

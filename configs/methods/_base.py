@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from rlsearch.sampling import expanders
+from rlsearch.sampling.expanders import registry as expanders
 
 
 def method(base: str, name: str, **sections: Any) -> ConfigDict:

@@ -21,7 +21,7 @@ from rlsearch.evaluation.identity import identity
 from rlsearch.models.decoder import Params
 from rlsearch.sampling.draw import Draw
 from rlsearch.sampling.engine import Engine
-from rlsearch.sampling.expanders import Group
+from rlsearch.sampling.expanders.chains import Group
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.sampling.rollouts import POLICY, Scene
 

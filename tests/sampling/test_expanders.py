@@ -11,9 +11,10 @@ from ml_collections import ConfigDict
 
 from rlsearch.envs.search_r1 import SearchEnv, SearchEnvConfig
 from rlsearch.errors import InputError
-from rlsearch.sampling import expanders
 from rlsearch.sampling.draw import Draw
-from rlsearch.sampling.expanders import Group, RandomExpansion
+from rlsearch.sampling.expanders import registry as expanders
+from rlsearch.sampling.expanders.chains import Group
+from rlsearch.sampling.expanders.random_expansion import RandomExpansion
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.sampling.rollouts import POLICY
 from rlsearch.tree.build import build

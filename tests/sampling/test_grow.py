@@ -12,7 +12,8 @@ import pytest
 from rlsearch.envs import observations
 from rlsearch.errors import InputError
 from rlsearch.sampling.draw import Draw
-from rlsearch.sampling.expanders import Group, RandomExpansion
+from rlsearch.sampling.expanders.chains import Group
+from rlsearch.sampling.expanders.random_expansion import RandomExpansion
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.sampling.rollouts import POLICY
 from rlsearch.training.step import target_logps

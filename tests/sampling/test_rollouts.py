@@ -15,7 +15,7 @@ import pytest
 from rlsearch.envs.search_r1 import SearchEnv
 from rlsearch.envs.types import Ask, Piece, State, Status
 from rlsearch.sampling.draw import Draw
-from rlsearch.sampling.expanders import Group
+from rlsearch.sampling.expanders.chains import Group
 from rlsearch.sampling.grow import Grower, grow
 from rlsearch.sampling.rollouts import POLICY, START
 from rlsearch.search.types import Hits, Passage
